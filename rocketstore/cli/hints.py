@@ -10,18 +10,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import HINTS
 
 if TYPE_CHECKING:
-    from rocketstore.tools import VerifyReport
+    from rocketstore.tools import FaultKind, VerifyReport
 
 __all__ = ["COMMIT_LOG_DIR", "LIBRARY", "SPARK", "in_commands", "remedy"]
-
-#: Parts of a store that `rebuild` makes from the log alone.
-_DERIVED: Final = {"consumequeue", "index"}
 
 COMMIT_LOG_DIR: Final = "--commit-log-dir"
 
@@ -37,9 +33,14 @@ LIBRARY: Final = {
         "or go on without by recover --force, or, where files between others are lost for good, "
         "by repair --fill-missing"
     ),
+    "force_reader": "tail, get, query and stat read what is left",
     "reader": _READ,
     "reader_meanwhile": f"{_READ} meanwhile",
     "reader_there": _READ,
+    "stale_crc": (
+        "if RocketMQ put the record again with the checksum of the old one, --allow-stale-crc "
+        "lets it pass"
+    ),
 }
 #: `rocketstore.spark.errors.HINTS` for commands, by the same codes.
 SPARK: Final = {
@@ -80,30 +81,75 @@ def in_commands(text: str, *, spark: bool = False) -> str:
     return text
 
 
-def remedy(report: VerifyReport, options: Mapping[str, object]) -> str:
-    """The command that mends what `verify` found, or "" for files that no command makes.
+def remedy(report: VerifyReport, options: Mapping[str, object]) -> list[str]:
+    """What mends the faults that `verify` found: a line for those that no command mends, then the
+    command that comes first. None without a fault.
 
-    `options`: those that the caller gave, by flag. `rebuild` has no option for where the log lies.
+    `options`: those that the caller gave, by flag.
     """
-    root = Path(os.path.abspath(report.path))  # as the faults name their files
-    files = [Path(fault.file) for fault in report.faults]
-    # A log may lie elsewhere, and has files of other names than the rest.
-    parts = {
-        file.relative_to(root).parts[0] if file.is_relative_to(root) else "commitlog"
-        for file in files
-    }
     given = {name: shlex.quote(str(value)) for name, value in options.items()}
     store = " ".join([shlex.quote(report.path), *map(" ".join, given.items())])
     when = "" if report.writer == "none" else "once nothing has the store open: "
-    if "commitlog" in parts:  # with it goes what queues and index say of lost records
-        if any(fault.kind == "lost_file" for fault in report.faults):
-            give_up = f"rocketstore repair --fill-missing {store} gives up what is lost for good"
-            return f"{when}restore the files that are missing or too short, or {give_up}"
-        crashed = report.writer == "none" and (root / "abort").exists()
-        if crashed and COMMIT_LOG_DIR not in given:
-            return f"rocketstore recover {store} is first, after a crash; then verify again"
-        again = "; then verify again" if parts & _DERIVED else ""
-        return f"{when}rocketstore repair {store} mends the log, --dry-run says how{again}"
-    if parts & _DERIVED and COMMIT_LOG_DIR not in given:
-        return f"{when}rocketstore rebuild {store} makes queues and index again from the log"
+    found = {(fault.kind, fault.code) for fault in report.faults}
+    lines = [words for one, words in _BY_HAND.items() if one in found]
+    command = _command(report, found, store)
+    again = "; then verify again" if len({kind for kind, _ in found}) > 1 or lines else ""
+    if command:
+        lines.append(f"{when}{command}{again}")
+    return lines
+
+
+#: What no command mends, by kind and code.
+_BY_HAND: Final[dict[tuple[FaultKind, str], str]] = {
+    (
+        "log",
+        "record-crc",
+    ): "compare each record whose own checksum does not hold with a copy of the "
+    "store: RocketMQ with forceVerifyPropCRC would cut the log there. "
+    "If it put them again with the checksum of an old record, --allow-stale-crc lets them pass",
+    ("log", "twice"): "no command gives a message a place whose queue offset an earlier one has: "
+    "read it by its physical offset, which recover --dry-run says, with get, and put it again",
+    ("derived", "in-the-way"): "move what lies in place of queues or their files out of the store",
+    ("broker", "in-the-way"): "move what lies in place of files of the log out of the store",
+    ("broker", "stray"): "move what RocketMQ does not know out of the store",
+    ("broker", "side-file"): "restore the files below config/ that RocketMQ cannot read",
+    ("config", "side-file"): "restore the files below config/ from a copy, or remove those whose "
+    "content is given up",
+}
+
+
+def _command(report: VerifyReport, found: set[tuple[FaultKind, str]], store: str) -> str:
+    """The first command to run: each kind hides or causes those after it."""
+    kinds = {kind for kind, code in found if code not in NO_COMMAND}
+    crashed = report.writer == "none" and os.path.exists(os.path.join(report.path, "abort"))
+    if ("broker", "vanished") in found:
+        return f"rocketstore recover {store} links back the files that vanished from the log"
+    if "lost" in kinds:
+        return f"{_RESTORE}rocketstore {_give_up(found, store)} gives up what is lost for good"
+    if ("broker", "length") in found or (crashed and "log" in kinds):
+        return f"rocketstore recover {store} is first"
+    if "log" in kinds:  # with it goes what queues and index say of lost records
+        return f"rocketstore repair {store} mends the log, --dry-run says how"
+    if ("log", "record-crc") in found:
+        return ""  # the old units may be the last that know what such a record was
+    if "derived" in kinds:
+        return f"rocketstore rebuild {store} makes queues and index again from the log"
+    if "offsets" in kinds:
+        return (
+            f"rocketstore recover {store} sets the offsets back to the ends of their queues, and "
+            "keeps the old file in rocketstore/quarantine"
+        )
     return ""
+
+
+#: Codes of faults that no command mends.
+NO_COMMAND: Final = ("record-crc", "in-the-way", "twice")
+_RESTORE: Final = "restore what the log lacks from a copy, or "
+
+
+def _give_up(found: set[tuple[FaultKind, str]], store: str) -> str:
+    """Files between others take `repair`, whole files at an end `--force`."""
+    force = " --force" if {("lost", "begin"), ("lost", "end")} & found else ""
+    if ("lost", "missing") in found:
+        return f"repair --fill-missing{force} {store}"
+    return f"recover{force} {store}"

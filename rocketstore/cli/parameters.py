@@ -14,6 +14,8 @@ import click
 
 import rocketstore
 from rocketstore.cli.hints import in_commands
+from rocketstore.cli.standard_streams import as_text
+from rocketstore.values import foreign_names, no_store
 
 __all__ = [
     "ANY_STORE",
@@ -21,8 +23,12 @@ __all__ = [
     "QUEUE_ID",
     "STORE",
     "Moment",
+    "allow_stale_crc_option",
     "commit_log_dir_option",
+    "config_option",
+    "config_options",
     "durability_option",
+    "file_options",
     "format_option",
     "index_shape",
     "open_to_read",
@@ -45,7 +51,8 @@ def _check_store(path: str, commit_log_dir: str = "") -> None:
         raise FileNotFoundError(f"{path or repr(path)} is not the directory of a store")
     names = os.listdir(path)
     if not PARTS_OF_A_STORE.intersection(names):
-        what = "holds other files and no store" if names else "an empty directory, no store"
+        foreign = foreign_names(names)
+        what = no_store(foreign) if foreign else "an empty directory, no store"
         raise FileNotFoundError(errno.ENOENT, what, path)
     for name in filter(None, commit_log_dir.split(",")):
         if not os.path.isdir(os.path.join(path, name)):
@@ -85,6 +92,16 @@ def topic_name(bytes_max: int) -> Callable[[click.Context, click.Parameter, str]
         return value
 
     return checked
+
+
+def read_topic(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """A callback of a command that reads: another program may have stored a name that rocketstore
+    refuses to store. Refuses what no record can have, as a name that leads out of a store."""
+    value = as_text(value)
+    size = len(value.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= 255 or value in (".", "..") or "/" in value or not value.isprintable():
+        raise click.BadParameter(f"{value[:255]!r}: no topic has this name, 1 to 255 bytes")
+    return value
 
 
 FORMAT_HELP = (
@@ -143,11 +160,100 @@ def index_shape(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-commit_log_dir_option = click.option(
+_COMMIT_LOG_DIR = click.option(
     "--commit-log-dir",
     default="",
     metavar="DIRS",
     help='Directories of the log, with "," between them, if not the one in the store.',
+)
+
+#: Settings of a broker that say what its files are; the others are of a running broker.
+_OF_FILES = (
+    "commit_log_dir",
+    "read_only_commit_log_dirs",
+    "commit_log_file_size_bytes",
+    "consume_queue_file_size_bytes",
+    "index_enabled",
+    "index_slots",
+    "index_entries",
+    "record_crc",
+    "delay_levels",
+    "max_message_size_bytes",
+)
+_CONFIG = "rocketstore.broker_config"
+
+
+def _read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    """Keeps what a broker.conf says of files, as defaults of the command's own options, too."""
+    if path is None:
+        return
+    config = rocketstore.StoreConfig.from_rocketmq(path)
+    for name, value, reason, matters in config.ignored:
+        if matters:
+            click.echo(f"rocketstore: {path}: {name} = {value}: {reason}", err=True)
+    found = {name: getattr(config, name) for name in _OF_FILES if name in config.given}
+    ctx.meta[_CONFIG] = found
+    ctx.default_map = {**(ctx.default_map or {}), **found}
+
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    expose_value=False,
+    is_eager=True,
+    callback=_read_config,
+    help="A broker.conf: where the log is, sizes of files, delay levels.",
+)
+
+
+def config_options(*without: str) -> dict[str, Any]:
+    """Options of `rocketstore.open` by the `--config` of the command that runs, but for those that
+    the command has itself."""
+    found: dict[str, Any] = click.get_current_context().meta.get(_CONFIG, {})
+    return {name: value for name, value in found.items() if name not in without}
+
+
+def commit_log_dir_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--commit-log-dir`, and `--config`, which may name the directories."""
+    return config_option(_COMMIT_LOG_DIR(function))
+
+
+def file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--config`, `--commit-log-dir`, `--index-slots` and `--index-entries` of a command that writes
+    files, as one argument `options` for `rocketstore.open`. Nothing is in it that was not given:
+    the store takes it from its files."""
+
+    @functools.wraps(function)
+    def gathered(**named: Any) -> Any:
+        own = {name: named.pop(name) for name in _OWN_OPTIONS}
+        given = {name: value for name, value in own.items() if value not in (None, "")}
+        return function(**named, options={**config_options(), **given})
+
+    for option in reversed(_SHAPE_IF_GIVEN):
+        gathered = option(gathered)
+    return commit_log_dir_option(gathered)
+
+
+_OWN_OPTIONS = ("commit_log_dir", "index_slots", "index_entries")
+_SHAPE_IF_GIVEN = (
+    click.option(
+        "--index-slots",
+        type=click.IntRange(1, 2**28),
+        help="Slots of a new index file; default: those of the files that are there.",
+    ),
+    click.option(
+        "--index-entries",
+        type=click.IntRange(2, 100_000_000),
+        help="Entries of a new index file; default: those of the files that are there.",
+    ),
+)
+
+allow_stale_crc_option = click.option(
+    "--allow-stale-crc",
+    is_flag=True,
+    help="Let records pass whose own checksum does not hold where RocketMQ wrote.",
 )
 
 format_option = click.option("--format", "form", default=None, metavar="FORMAT", help=FORMAT_HELP)
@@ -162,9 +268,11 @@ durability_option = click.option(
 
 
 def open_to_read(path: str, **options: Any) -> rocketstore.Store:
-    """Opens without a lock, and follows a live writer. A command that looks up no keys gives
+    """Opens without a lock, and follows a live writer; says which files of the log are missing. A
+    command that looks up no keys gives
     `index_enabled=False`: a missing index would be made in memory from the whole log."""
-    store = rocketstore.open(path, "r", **options)
+    given = {**config_options(*options), **options}
+    store = rocketstore.open(path, "r", force=True, **given)
     for text in store.recovery.missing:  # what is shown may lack what they held
         click.echo(f"rocketstore: {in_commands(text)}", err=True)
     return store

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import errno
 import io
 import os
+import select
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,7 +15,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["NoReaderError", "mute", "name_output", "open_closed", "printable", "readers"]
+__all__ = [
+    "NoReaderError",
+    "as_text",
+    "check_reader",
+    "mute",
+    "name_output",
+    "open_closed",
+    "printable",
+    "readers",
+]
 
 
 class NoReaderError(Exception):
@@ -52,7 +64,7 @@ def name_output() -> None:
         sys.stdout = io.TextIOWrapper(
             _Output(io.FileIO(old.fileno(), "w", closefd=False)),
             encoding=old.encoding,
-            errors="backslashreplace",
+            errors="rocketstore.output",
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )
@@ -71,8 +83,31 @@ def printable(text: str) -> str:
     """`text` as a part of a line: what could steer a terminal or end the line is escaped, as
     `\\x1b`."""
     return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in as_text(text)
     )
+
+
+def as_text(argument: str) -> str:
+    """An argument of the command line as text. In a locale that is not UTF-8 Python makes a lone
+    surrogate of each byte that is not ASCII; what is no UTF-8 stays so."""
+    try:
+        return argument.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # other surrogates, which no bytes stand for
+        return argument
+
+
+def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Bytes of a name go out as they came in; other characters are escaped."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    sign = error.object[error.start]
+    if "\udc80" <= sign <= "\udcff":
+        return bytes([ord(sign) - 0xDC00]), error.start + 1
+    return codecs.backslashreplace_errors(error)
+
+
+codecs.register_error("rocketstore.output", _escape)
 
 
 @contextlib.contextmanager
@@ -84,6 +119,18 @@ def readers() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         raise NoReaderError from None
+
+
+def check_reader() -> None:
+    """Called by a command that waits: a write would say so only once there is something to write.
+
+    Raises:
+        BrokenPipeError: nobody reads standard output any more.
+    """
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE), "standard output")
 
 
 def mute() -> None:

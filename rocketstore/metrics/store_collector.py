@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from rocketstore import ReadFailedError, Store, StoreClosedError
+from rocketstore import Store, StoreClosedError, StoreReplacedError
 from rocketstore.values import text
 
 if TYPE_CHECKING:
@@ -19,10 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreCollector"]
 
+logger = logging.getLogger(__name__)
+
 #: Metric → help text. Names begin with `rocketstore_`; those of counters end in `_total`.
 GAUGES: Final = {
-    "open": "1 while the store is open in this process, else 0 and nothing else.",
+    "open": "1 while the store is open in this process and answers. 0 while a part of it cannot be "
+    "asked; 0 and nothing else once it is closed or another store has its place.",
+    "unreadable": "1: a topic that could not be asked, or without a topic the store itself, and "
+    "the class of the error. The process logs its text.",
     "blocked": "1: why the store refuses puts, reads or queue units (RocketMQ's running flags).",
+    "behind": "1: consume queues or the key index lack messages that the log holds; reads that may "
+    "miss some raise StoreBehindError.",
     "position_bytes": "Physical offsets: begin and end of the log, and how far it is flushed, "
     "visible and in its queues (dispatched).",
     "messages": "Messages that the queues of a topic hold.",
@@ -52,6 +60,10 @@ class StoreCollector(Collector):
     its own reads, its positions, messages and lags are those of the store. Stores may be closed
     meanwhile, from any thread. One that takes no reads has neither messages nor lags; `blocked`
     says why.
+
+    No error of a store ends a scrape. A topic that cannot be asked has `unreadable` in place of its
+    other samples, and `open` of its store is 0. All other topics and stores are as ever. The
+    collector logs the error with its traceback, and again only when another class of error comes.
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
@@ -61,6 +73,8 @@ class StoreCollector(Collector):
         for name, store in self._stores.items():
             if not isinstance(store, Store):
                 raise TypeError(f"store {name!r}: expected an open Store, not {store!r}")
+        # Topics and classes of the errors that the last scrape met, by store.
+        self._logged: dict[str, frozenset[tuple[str, str]]] = {}
 
     def collect(self) -> Iterator[Metric]:
         """One family for each metric, with the samples of all stores."""
@@ -73,10 +87,30 @@ class StoreCollector(Collector):
             for name, says in named.items():
                 found[name] = kind(f"rocketstore_{name}", says)
         for name, store in self._stores.items():
-            for metric, suffix, labels, value in _Samples(store).taken:
+            samples = _Samples(store)
+            for metric, suffix, labels, value in samples.taken:
                 family = found[metric]
-                family.add_sample(family.name + suffix, {"store": name, **labels}, value)
+                family.add_sample(family.name + suffix, {"store": _shown(name), **labels}, value)
+            self._log(name, samples.errors)
         yield from found.values()
+
+    def _log(self, name: str, errors: Mapping[str, Exception]) -> None:
+        """Logs each kind of error once: a scrape comes every few seconds."""
+        said = self._logged.get(name, frozenset())
+        self._logged[name] = frozenset(
+            (topic, type(error).__name__) for topic, error in errors.items()
+        )
+        for topic, error in errors.items():
+            if (topic, type(error).__name__) not in said:
+                part = f"topic {topic!r} of store {name!r}" if topic else f"store {name!r}"
+                logger.warning("a scrape cannot ask %s: %s", part, error, exc_info=error)
+            error.with_traceback(None)  # its frames would keep files of the store mapped
+
+
+def _shown(label: str) -> str:
+    """Text that UTF-8 can have: half of a surrogate pair, which a file of offsets may name, shows
+    as its escape."""
+    return label.encode("utf-8", "backslashreplace").decode()
 
 
 class _Samples:
@@ -84,22 +118,52 @@ class _Samples:
 
     def __init__(self, store: Store) -> None:
         self.taken: list[tuple[str, str, dict[str, str], float]] = []
+        #: What could not be asked: by topic, that of the store itself by "".
+        self.errors: dict[str, Exception] = {}
         try:
-            self.positions(store)
-            self.counted(store.stats())
-            with contextlib.suppress(ReadFailedError):
-                for topic in store.topics():
-                    self.topic(store, topic)
-        except StoreClosedError:
-            self.taken = []
+            self.ask("", lambda: self.positions(store))
+            self.ask("", lambda: self.counted(store.stats()))
+            self.ask("", lambda: self.topics(store))
+        except (StoreClosedError, StoreReplacedError):
+            self.taken, self.errors = [], {}
             self.add("open", 0)
             return
         for state in store.flags.states:
             self.add("blocked", 1, reason=str(state.reason.name))
-        self.add("open", 1)
+        for topic, error in self.errors.items():
+            labels = {"topic": topic} if topic else {}
+            self.add("unreadable", 1, error=type(error).__name__, **labels)
+        for part, _ in store.flags.behind:
+            self.add("behind", 1, part=part)
+        self.add("open", 0 if self.errors else 1)
+
+    def ask(self, topic: str, part: Callable[[], None]) -> bool:
+        """Whether it answered. One part, all of its samples or none. Its error takes no other part with it: those that
+        nobody expects too, or a fault of one store would end the metrics of a whole program."""
+        before = len(self.taken)
+        try:
+            part()
+        except (StoreClosedError, StoreReplacedError):
+            raise
+        except Exception as error:
+            del self.taken[before:]
+            self.errors.setdefault(topic, error)
+            return False
+        return True
 
     def add(self, name: str, value: float, suffix: str = "", **labels: str) -> None:
-        self.taken.append((name, suffix, labels, value))
+        shown = {label: _shown(text) for label, text in labels.items()}
+        self.taken.append((name, suffix, shown, value))
+
+    def topics(self, store: Store) -> None:
+        if any(state.reason.name == "NOT_READABLE" for state in store.flags.states):
+            return  # `blocked` says so
+        if any(part == "consume queues" for part, _ in store.flags.behind):
+            return  # `behind` says so
+        for topic in store.topics():
+            bounds: dict[int, tuple[int, int]] = {}
+            if self.ask(topic, partial(self.messages, store, topic, bounds)):
+                self.ask(topic, partial(self.lags, store, topic, bounds))
 
     def positions(self, store: Store) -> None:
         # The last position first: a writer works meanwhile, and none may exceed the next one.
@@ -107,16 +171,23 @@ class _Samples:
             offset = getattr(store, f"{position}_offset")
             self.add("position_bytes", offset, position=position)
 
-    def topic(self, store: Store, topic: str) -> None:
-        groups = {group: store.committed(topic, group) for group in store.groups(topic)}
-        messages, lags = 0, dict.fromkeys(groups, 0)
+    def messages(self, store: Store, topic: str, bounds: dict[int, tuple[int, int]]) -> None:
+        """Fills `bounds`: the smallest and the next offset of each queue."""
         for queue_id in store.queues(topic):
             low = store.min_queue_offset(topic, queue_id)
-            high = store.max_queue_offset(topic, queue_id)
-            messages += high - low
-            for group, stored in groups.items():
-                lags[group] += high - min(max(stored.get(queue_id, 0), low), high)
-        self.add("messages", messages, topic=topic)
+            bounds[queue_id] = low, store.max_queue_offset(topic, queue_id)
+        self.add("messages", sum(high - low for low, high in bounds.values()), topic=topic)
+
+    def lags(self, store: Store, topic: str, bounds: dict[int, tuple[int, int]]) -> None:
+        lags: dict[str, int] = {}
+        for group in store.groups(topic):
+            stored = store.committed(topic, group)
+            lag = sum(
+                high - min(max(stored.get(queue_id, 0), low), high)
+                for queue_id, (low, high) in bounds.items()
+            )
+            # Two names may show alike: one metric, with the larger lag.
+            lags[_shown(group)] = max(lag, lags.get(_shown(group), 0))
         for group, lag in lags.items():
             self.add("group_lag_messages", lag, topic=topic, group=group)
 

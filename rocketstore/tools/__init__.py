@@ -19,17 +19,20 @@ from rocketstore.tools._rebuild.parts import BuiltPart, LogPart, build_part
 from rocketstore.tools._verify.derived import offsets_fault
 from rocketstore.tools.rebuild import RebuildReport, rebuild
 from rocketstore.tools.repair import Mended, RepairReport, repair
-from rocketstore.tools.report import Fault, VerifyReport
+from rocketstore.tools.report import Fault, FaultKind, QueueMessages, VerifyReport, WithoutQueue
 from rocketstore.tools.verify import verify
 
 __all__ = [
     "BuiltPart",
     "Fault",
+    "FaultKind",
     "LogPart",
     "Mended",
+    "QueueMessages",
     "RebuildReport",
     "RepairReport",
     "VerifyReport",
+    "WithoutQueue",
     "build_part",
     "offsets_fault",
     "rebuild",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketstore.log.recovery.parallel_scan import scan_threads
+from rocketstore.values.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ def map_on_all_cores(function: Callable[[Item], Result], items: Iterable[Item]) 
     What `function` raises comes where its result would; what has not begun by then, or when the
     iterator is closed, is not done. OSError (EAGAIN): the system has no thread left.
     """
-    with ThreadPoolExecutor(scan_threads()) as threads:
+    with Pool(scan_threads()) as threads:
         try:
             results = threads.map(function, items)
         except RuntimeError as error:

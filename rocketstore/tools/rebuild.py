@@ -8,16 +8,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
+from rocketstore._native.format.scanner import VERIFY_RECORD_CRC, scan_segment
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.api.open import open_store
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open_options import Options
 from rocketstore.engine.rebuild import Derived, rebuild_engine
+from rocketstore.errors import HINTS, CorruptRecordError, MissingSegmentsError, StoreLockedError
 from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.tools._rebuild.carried_over import keep_handed_out
 from rocketstore.tools._rebuild.parts import (
     BuiltPart,
@@ -29,11 +34,14 @@ from rocketstore.tools._rebuild.parts import (
     join_parts,
     odd_seam,
 )
+from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.plural import counted
+from rocketstore.values.threads import Pool
 
 if TYPE_CHECKING:
     from rocketstore.config.typed_options import StoreOptions
+    from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, UnplacedMessages
     from rocketstore.values.callbacks import Progress
 
 __all__ = ["RebuildReport", "rebuild"]
@@ -52,7 +60,8 @@ RunParts = Callable[[Sequence[LogPart]], Sequence[BuiltPart]]
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
     """What `rebuild` made of the log in [begin, end). `odd`: why the queues were made in one go, if
-    they were: records whose queue offsets do not follow each other."""
+    they were: records whose queue offsets do not follow each other. The recovery before it may have
+    cut messages that the old queues knew: `lost_messages`."""
 
     path: str
     begin: int
@@ -63,6 +72,12 @@ class RebuildReport:
     index_files: int
     seconds: float
     odd: str = ""
+    #: As in `RecoveryReport`, of the recovery before.
+    lost_messages: tuple[LostMessages, ...] = ()
+    offsets_set_back: tuple[OffsetSetBack, ...] = ()
+    notes: tuple[str, ...] = ()
+    #: As in `RecoveryReport`: messages that the new queues cannot have.
+    unplaced_messages: tuple[UnplacedMessages, ...] = ()
 
     def __str__(self) -> str:
         how = f"in one go ({self.odd})" if self.odd else f"in {counted(self.parts, 'part')}"
@@ -71,15 +86,22 @@ class RebuildReport:
             f"{counted(self.index_files, 'index file')}"
         )
         size = self.end - self.begin
-        return f"{self.path}: {made} out of {size} bytes of log, {how}, in {self.seconds:.1f} s"
+        if not self.parts and self.end > self.begin:
+            made, how = "queues and index would be made", "nothing was changed"
+        lines = [*map(str, self.lost_messages), *map(str, self.offsets_set_back), *self.notes]
+        lines += [f"no place in its queue: {one}" for one in self.unplaced_messages]
+        last = f"{self.path}: {made} out of {size} bytes of log, {how}, in {self.seconds:.1f} s"
+        return "\n".join([*lines, last])
 
 
 def rebuild(
     path: str | os.PathLike[str],
     *,
     workers: int | None = None,
+    dry_run: bool = False,
     progress: Progress | None = None,
     run_parts: RunParts | None = None,
+    allow_stale_crc: bool = False,
     **options: Unpack[StoreOptions],
 ) -> RebuildReport:
     """Makes queues and index again, byte for byte as the store itself does when it finds none, and
@@ -94,16 +116,20 @@ def rebuild(
         workers: parts of the log that are made at a time, 1 … 256; parts are whole segments, and
             the index is one more, since its entries follow each other. None: one for each
             processor.
+        dry_run: only says what the recovery before would cut and set back; no lock, no change.
         progress: called with (what, bytes done, bytes in all) from the threads that do it, one at a
             time.
         run_parts: makes the parts elsewhere, where the store is seen under the same path.
+        allow_stale_crc: go on where the checksum of a whole record does not hold, as in `verify`.
         options: further settings of `rocketstore.open`; `index_slots` and `index_entries` where
             they are not RocketMQ's, `index_enabled=False` leaves the index as it is.
 
     Raises:
         ConfigError: an option that means nothing; batch queues; queues or index on another disk.
         StoreLockedError: a process has the store open for writing.
-        CorruptRecordError, StoreFailedError: damage, or no room; queues and index are the old ones.
+        DiskFullError: no room; it says how much is needed, and queues and index are the old ones.
+        CorruptRecordError, StoreFailedError: damage, or without `allow_stale_crc` a record whose
+            checksum does not hold; queues and index are the old ones.
             So they are after a KeyboardInterrupt while they are made, or whatever else a signal
             handler raises, which stops all parts. A store that rocketstore had stopped cleanly
             still counts as that. SIGTERM without a handler kills: the next open recovers.
@@ -113,11 +139,46 @@ def rebuild(
         count = min(os.cpu_count() or 1, WORKERS_MAX)
     else:
         count = whole_number("workers", workers, 1, WORKERS_MAX)
+    if dry_run:
+        return _look(path, options)
     started = time.monotonic()
-    job = _Job(count, progress, run_parts or (lambda parts: job.run_here(parts)))
+    run = run_parts or (lambda parts: job.run_here(parts))
+    job = _Job(count, progress, run, allow_stale_crc)
     engine = rebuild_engine(os.fspath(path), Options(StoreConfig(**options)), job.make)
     engine.close()
-    return replace(job.report, path=os.fspath(path), seconds=time.monotonic() - started)
+    recovery = engine.recovery
+    unplaced: tuple[UnplacedMessages, ...] = ()
+    if job.report.odd:
+        with open_store(path, "r", check_queues=True, **options) as store:
+            unplaced = store.recovery.unplaced_messages
+    return replace(
+        job.report,
+        path=os.fspath(path),
+        seconds=time.monotonic() - started,
+        lost_messages=recovery.lost_messages,
+        offsets_set_back=recovery.offsets_set_back,
+        notes=recovery.notes,
+        unplaced_messages=unplaced,
+    )
+
+
+def _look(path: str | os.PathLike[str], options: StoreOptions) -> RebuildReport:
+    """What would be done, or the error that would refuse it."""
+    named = os.fspath(path)
+    with open_store(path, "r", force=True, **options) as store:
+        found = store.recovery
+    if found.mode == "following":
+        raise StoreLockedError(named, "the process that has it open for writing")
+    if found.missing:
+        raise MissingSegmentsError(f"{named}: {'; '.join(found.missing)}")
+    if found.damage:
+        raise CorruptRecordError(found.damage[0].start, found.damage[0].reason)
+    return RebuildReport(
+        named, found.begin, found.end, 0, 0, 0, 0, 0.0,
+        lost_messages=found.lost_messages,
+        offsets_set_back=found.offsets_set_back,
+        notes=found.notes,
+    )  # fmt: skip
 
 
 class _StoppedError(Exception):
@@ -127,13 +188,21 @@ class _StoppedError(Exception):
 class _Job:
     """One rebuild. `report` is written by `make`."""
 
-    def __init__(self, workers: int, progress: Progress | None, run_parts: RunParts) -> None:
+    def __init__(
+        self,
+        workers: int,
+        progress: Progress | None,
+        run_parts: RunParts,
+        allow_stale_crc: bool,
+    ) -> None:
         self._workers = workers
+        self._allow_stale_crc = allow_stale_crc
         self._progress = progress
         self._run_parts = run_parts
         self._lock = threading.Lock()  # guards the next two, and one call of `progress` at a time
         self._done: dict[str, int] = {}
         self._total = 0
+        self._told: Progress | None = None
         self._stopped = False  # set once, by the thread of the caller
         self._at_work: set[object] = set()
         self.report = RebuildReport("", 0, 0, 0, 0, 0, 0, 0.0)
@@ -151,11 +220,14 @@ class _Job:
 
     def _make(self, derived: Derived) -> None:
         self._total = derived.end - derived.begin
+        self._told = derived.told
         if not derived.segments:
             return
+        if not self._allow_stale_crc:
+            _check_checksums(derived)
         whole = _part(derived, derived.segments)
         groups = _grouped(derived.segments, self._workers)
-        with ThreadPoolExecutor(1) as background, self._stopping():
+        with Pool(1) as background, self._stopping():
             indexed = background.submit(self._make_index, derived, whole)
             parts = [_part(derived, group) for group in groups]
             built = list(self._run_parts(parts))
@@ -197,7 +269,7 @@ class _Job:
 
     def run_here(self, parts: Sequence[LogPart]) -> list[BuiltPart]:
         """In threads: the loops of the dispatcher run without Python's lock."""
-        with ThreadPoolExecutor(self._workers) as threads, self._stopping():
+        with Pool(self._workers) as threads, self._stopping():
             building = [threads.submit(self._make_part, part) for part in parts]
             return [_result(part) for part in building]
 
@@ -232,10 +304,29 @@ class _Job:
                 if self._stopped:
                     raise _StoppedError
                 self._done[what] = self._done.get(what, 0) + size
+                if self._told is not None:
+                    self._told(what, min(self._done.values()), self._total)
                 if self._progress is not None:
                     self._progress(what, self._done[what], self._total)
 
         return step
+
+
+def _check_checksums(derived: Derived) -> None:
+    """Raises where a record's own checksum does not hold: the old units are the last that know what
+    it was, a tags code for example."""
+    files = {start: (size, path) for start, size, path in list_log(derived.layout)}
+
+    def look(part: tuple[int, int]) -> int:
+        start = max(one for one in files if one <= part[0])
+        size, path = files[start]
+        with closing(MappedFile.open(path, start, size, "read")) as file:
+            found = scan_segment(file, part[0] - start, part[1] - start, verify=VERIFY_RECORD_CRC)
+        return start + found.end_position if found.status == "record crc" else -1
+
+    for wrong in map_on_all_cores(look, derived.segments):
+        if wrong >= 0:
+            raise CorruptRecordError(wrong, f"record crc; {HINTS['stale_crc']}")
 
 
 def _result(made: Future[Made]) -> Made:
@@ -267,4 +358,10 @@ def _index_of(derived: Derived) -> IndexStore | None:
     config = derived.config
     if not config.index_enabled:
         return None
-    return IndexStore(derived.root, "write", config.index_slots, config.index_entries)
+    return IndexStore(
+        derived.root,
+        "write",
+        config.index_slots,
+        config.index_entries,
+        tags=bool(config.index_tags),
+    )

@@ -12,7 +12,8 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -24,8 +25,8 @@ from rocketstore.log.layout.listing import short_files
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.column_reader import MISSING_SEGMENT
-from rocketstore.log.recovery.quarantine import keep_copy, pieces_of
-from rocketstore.store_info import log_bounds
+from rocketstore.log.recovery.quarantine import Lost, keep_ranges, pieces_of
+from rocketstore.store_info import index_fault, log_bounds
 from rocketstore.tools._repair.damage import (
     DamagedRange,
     blank_head,
@@ -33,9 +34,9 @@ from rocketstore.tools._repair.damage import (
     log_files,
     with_pointed_fillers,
 )
-from rocketstore.tools._repair.missing_segments import make_missing
+from rocketstore.tools._repair.missing_segments import check_places, make_missing
 from rocketstore.tools._repair.pre_blanks import find_pre_blanks, point_them, with_ends
-from rocketstore.tools._repair.units import change_units, units_into
+from rocketstore.tools._repair.units import change_units, messages_of, units_into
 from rocketstore.tools.filler_records import POINTED_FLAG, RECORD_BYTES_MIN, REPAIR_TOPIC
 from rocketstore.values.plural import counted
 from rocketstore.values.system_flags import ROLLED_BACK
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.config.typed_options import StoreOptions
     from rocketstore.log.read.column_reader import LogFiles
+    from rocketstore.log.recovery.report import (
+        LostMessages,
+        OffsetSetBack,
+        RecoveryReport,
+        UnplacedMessages,
+    )
     from rocketstore.store import Store
     from rocketstore.tools._repair.units import PointedFiller
     from rocketstore.values.callbacks import Progress
@@ -88,11 +95,35 @@ class RepairReport:
     ranges: tuple[Mended, ...]
     units: int
     quarantine: tuple[str, ...]
+    #: What the recovery before cut off the end of the log, physical offsets.
+    cut: tuple[int, int] | None = None
+    #: Messages that the queues knew: of that cut, and of the damaged ranges.
+    lost_messages: tuple[LostMessages, ...] = ()
+    offsets_set_back: tuple[OffsetSetBack, ...] = ()
+    #: What that recovery says besides: files lengthened or shortened, sizes that were chosen.
+    notes: tuple[str, ...] = ()
+    #: As in `RecoveryReport`: messages that have no place in their queue.
+    unplaced_messages: tuple[UnplacedMessages, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether no damage is left."""
         return not self.ranges or (not self.dry_run and all(one.done for one in self.ranges))
+
+    @property
+    def lost(self) -> bool:
+        """Whether the recovery before the repair cut messages, or set offsets of groups back; or
+        would; or whether messages have no place in their queue."""
+        cut = any(one.why != "damaged" for one in self.lost_messages)
+        return cut or bool(self.offsets_set_back or self.unplaced_messages)
+
+    def of_recovery(self) -> list[str]:
+        """What the recovery did, and which messages are lost, a line each."""
+        lines = [f"recovery cut off: [{self.cut[0]}, {self.cut[1]})"] if self.cut else []
+        return [
+            *lines, *map(str, self.lost_messages), *map(str, self.offsets_set_back), *self.notes,
+            *(f"no place in its queue: {one}" for one in self.unplaced_messages),
+        ]  # fmt: skip
 
     def __str__(self) -> str:
         damaged = sum(one.end - one.start for one in self.ranges)
@@ -142,8 +173,10 @@ def repair(
         return _look(path, force, fill_missing, progress, options)
     done: list[DamagedRange] = []
     kept: list[str] = []
+    hits: list[LostMessages] = []
     units = 0
     with _opened(path, force, fill_missing, options) as store:
+        recovery = store.recovery
         while True:
             found = damaged_ranges(store, progress)
             fitting = [one for one in found if one.fits]
@@ -160,15 +193,18 @@ def repair(
             if not done:
                 _drop_index(store)
             fitting = with_pointed_fillers(store, fitting)
+            hits += messages_of(units_into(store, fitting))
             units += change_units(store, fitting)
             _mend(store, fitting)
             done += fitting
         units += _mend_ends(store, kept)
     if done:
-        _make_index_again(path, {**options, "force": force})
+        recovery = _make_index_again(recovery, path, {**options, "force": force})
     ranges = sorted([*done, *found], key=lambda one: one.start)
     mended = tuple(Mended.of(one) for one in ranges)
-    return RepairReport(os.fspath(path), False, mended, units, tuple(dict.fromkeys(kept)))
+    kept = [*recovery.quarantine, *kept]
+    made = RepairReport(os.fspath(path), False, mended, units, tuple(dict.fromkeys(kept)))
+    return _with_recovery(made, recovery, hits)
 
 
 def _opened(
@@ -178,10 +214,10 @@ def _opened(
     all there."""
     if fill_missing:
         try:
-            return open_store(path, "r+", **options)
+            return open_store(path, "r+", check_queues=True, **options)
         except MissingSegmentsError:
             make_missing(StoreLayout(Path(path)))
-    return open_store(path, "r+", force=force, **options)
+    return open_store(path, "r+", force=force, check_queues=True, **options)
 
 
 def _look(
@@ -192,7 +228,9 @@ def _look(
     options: Mapping[str, Any],
 ) -> RepairReport:
     """What would be done."""
-    with open_store(path, "r", **options) as store:
+    if fill_missing:
+        check_places(StoreLayout(Path(path)))
+    with open_store(path, "r", force=True, check_queues=True, **options) as store:
         found = damaged_ranges(store, progress)
         cut = set() if force or fill_missing else _ends_cut_off(store)
         looked = []
@@ -204,9 +242,32 @@ def _look(
                 how = "record"
             looked.append(Mended(one.start, one.end, one.reason, how))
         fitting = [one for one, mended in zip(found, looked, strict=True) if mended.done]
-        units = sum(len(hit.numbers) for hit in units_into(store, fitting))
+        found_units = list(units_into(store, fitting))
+        hits = messages_of(found_units)
+        units = sum(len(hit.numbers) for hit in found_units)
         units += sum(len(one.pointed_fillers) for one in with_ends(store, find_pre_blanks(store)))
-    return RepairReport(os.fspath(path), True, tuple(looked), units, ())
+        recovery = store.recovery
+    made = RepairReport(os.fspath(path), True, tuple(looked), units, ())
+    filled = ("segment missing",) if fill_missing else ()
+    return _with_recovery(made, recovery, hits, filled)
+
+
+def _with_recovery(
+    report: RepairReport,
+    recovery: RecoveryReport,
+    hits: Sequence[LostMessages],
+    filled: Sequence[str] = (),
+) -> RepairReport:
+    """With what the open's own recovery did. Damage is counted by the repair alone."""
+    lost = [one for one in recovery.lost_messages if one.why not in ("damaged", *filled)]
+    return replace(
+        report,
+        cut=recovery.cut,
+        lost_messages=(*lost, *hits),
+        offsets_set_back=recovery.offsets_set_back,
+        notes=recovery.notes,
+        unplaced_messages=recovery.unplaced_messages,
+    )
 
 
 def _ends_cut_off(store: Store) -> set[int]:
@@ -234,16 +295,21 @@ def _keep(store: Store, ranges: Sequence[DamagedRange]) -> list[str]:
     """Copies of what is about to be overwritten, durable. Nothing is copied where a file is
     gone."""
     layout, files = log_files(store)
-    kept = []
+    kept: list[str] = []
     try:
         for one in ranges:
             _file_of(files, one)
-        for one in ranges:
-            pieces = pieces_of([_file_of(files, one)], one.start, one.end)
-            kept.append(keep_copy(layout, pieces, f"repair: {one.reason}", {}))
+        for _, of_file in itertools.groupby(
+            ranges, key=attrgetter("file_end")
+        ):  # one is open at a time
+            lost = [
+                Lost(pieces_of([_file_of(files, one)], one.start, one.end), one.reason, {})
+                for one in of_file
+            ]
+            kept += keep_ranges(layout, lost, "repair")
+        return kept
     finally:
         files.close()
-    return [path for path in kept if path is not None]
 
 
 def _file_of(files: LogFiles, one: DamagedRange) -> MappedFile:
@@ -325,8 +391,18 @@ def _drop_index(store: Store) -> None:
         syscalls.sync_directory(os.fspath(layout.index))
 
 
-def _make_index_again(path: str | os.PathLike[str], options: Mapping[str, Any]) -> None:
+def _make_index_again(
+    recovery: RecoveryReport, path: str | os.PathLike[str], options: Mapping[str, Any]
+) -> RecoveryReport:
+    """Has the index made again by an open; the report with a note where that leaves it out."""
+    left: object = None
     try:
-        open_store(path, "r+", **options).close()
+        with open_store(path, "r+", **options) as store:
+            left = index_fault(store)
     except StoreLockedError as error:
-        logger.warning("%s: the index is not made again here: %s", os.fspath(path), error)
+        left = error
+    if left is None:
+        return recovery
+    note = f"the index is left out, and the next open makes it: {left}"
+    logger.warning("%s: %s", os.fspath(path), note)
+    return replace(recovery, notes=(*recovery.notes, note))

@@ -4,27 +4,52 @@ from __future__ import annotations
 
 import errno
 import os
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
+from rocketstore.errors import StoreRecoveringError
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqCheckpoint
+from rocketstore.log.follow.steady import RECOVERY_S, STEP_S
 from rocketstore.log.follow.writer_monitor import WriterMonitor
 from rocketstore.log.layout.listing import has_place, usual_size
-from rocketstore.log.layout.log_dirs import list_log, log_directories
+from rocketstore.log.layout.lock import describe_recovery, rocketstore_wrote_last
+from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
+from rocketstore.log.layout.padding import is_padding
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.tools._verify.batches import walk_batches
-from rocketstore.tools._verify.derived import check_checkpoint, check_offsets, walk_index
-from rocketstore.tools._verify.log import Scope, scan_log, walk_log
-from rocketstore.tools._verify.queues import check_lost, compare_queues, walk_queues
+from rocketstore.tools._verify.broker import REFUSES, check_side_files, check_strays
+from rocketstore.tools._verify.derived import (
+    check_checkpoint,
+    check_offsets,
+    own_checkpoint,
+    walk_index,
+)
+from rocketstore.tools._verify.facts import Scope
+from rocketstore.tools._verify.hidden import find_hidden
+from rocketstore.tools._verify.in_the_way import BlockedPlaces
+from rocketstore.tools._verify.keys import check_keys
+from rocketstore.tools._verify.log import scan_log, walk_log
+from rocketstore.tools._verify.losses import name_end, name_losses
+from rocketstore.tools._verify.missing import check_lost, compare_queues
+from rocketstore.tools._verify.names import name_without_queue
+from rocketstore.tools._verify.queues import walk_queues
+from rocketstore.tools._verify.waiting import waiting_records
 from rocketstore.tools.report import Findings, VerifyReport
+from rocketstore.values.foreign import foreign_names, no_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from rocketstore.tools._verify.log import LogFacts
+    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
+    from rocketstore.log.follow.writer_monitor import WriterSeen
+    from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.values.callbacks import Progress
 
 __all__ = ["verify"]
@@ -40,6 +65,7 @@ def verify(
     index_slots: int = INDEX_SLOTS,
     index_entries: int = INDEX_ENTRIES,
     commit_log_dir: str = "",
+    allow_stale_crc: bool = False,
 ) -> VerifyReport:
     """Walks every record, queue unit and index entry of a store, without a lock.
 
@@ -58,11 +84,16 @@ def verify(
         index_entries: the same.
         commit_log_dir: all directories of the log, with "," between them, where it has several or
             lies outside of the store.
+        allow_stale_crc: records whose own checksum does not hold are no faults where another
+            program wrote: RocketMQ can put a record again with the checksum of the old one
+            (docs/durability.md#recovery). Nothing tells such a record from a changed one.
 
     Raises:
         ConfigError: a shape of index files that none has; it says what is allowed.
         NotADirectoryError, FileNotFoundError: no directory, or one that holds other files and no
             store.
+        StoreRecoveringError: a process recovers or rebuilds the store, for more than a second, or
+            has begun to since the walk began: queues and index are half made then.
     """
     config = StoreConfig(
         index_slots=index_slots, index_entries=index_entries, commit_log_dir=commit_log_dir
@@ -76,24 +107,50 @@ def verify(
     watch = WriterMonitor(layout)
     segments: list[MappedFile] = []
     try:
-        seen = watch.see()
+        seen, check = _recovered(layout, watch)
+
+        def told(what: str, done: int, total: int) -> None:
+            check()
+            if progress is not None:
+                progress(what, done, total)
+
         limit: int | None = None
         if seen.state == "live" and watch.page is not None:
             limit = watch.page.positions.dispatched
         segments = _open_segments(layout, findings)
-        begin = segments[0].start_offset if segments else 0
         growing = seen.state != "none"
-        scope = Scope(begin, limit, growing, _foreign(layout))
-        facts = _walk(layout, segments, scope, findings, progress)
+        own = None if growing else own_checkpoint(layout, findings)
+        begin = _begin(segments, own)
+        waiting = waiting_records(layout, config, seen.state, watch, findings)
+        scope = Scope(
+            begin,
+            limit,
+            growing,
+            _foreign(layout),
+            waits=BlockedPlaces(layout).bound(waiting.unit),
+            minimum=_minimum(segments, own, begin),
+            padding=_padding(layout, growing=growing),
+            allow_stale_crc=allow_stale_crc,
+        )
+        facts = _walk(layout, segments, scope, findings, told)
         shape = (config.index_slots, config.index_entries)
-        walk_index(layout, facts, findings, progress, shape, growing=growing)
+        walk_index(layout, facts, findings, told, shape, growing=growing)
+        name_end(layout, facts, findings)
+        check_keys(layout, facts, findings, waiting, in_use=_has_index(layout, own))
+        check_strays(layout, facts, findings)
         if not growing:
-            check_checkpoint(layout, facts, findings)
+            check_side_files(layout, findings)
+            check_checkpoint(layout, own, facts, findings)
             check_offsets(layout, facts, findings)
+        check()
     finally:
         watch.close()
         for segment in segments:
             segment.close()
+    return _report(root, seen, facts, findings)
+
+
+def _report(root: Path, seen: WriterSeen, facts: LogFacts, findings: Findings) -> VerifyReport:
     return VerifyReport(
         path=str(root),
         writer=seen.state,
@@ -101,8 +158,58 @@ def verify(
         end_offset=facts.end,
         counts=findings.counts,
         faults=tuple(findings.faults),
-        fault_count=findings.fault_count,
+        fault_count=sum(findings.kinds.values()),
+        kinds=dict(findings.kinds),
+        notices=tuple(findings.notices),
+        lost_messages=findings.lost,
+        hidden_messages=findings.hidden,
+        without_queue=findings.without_queue,
     )
+
+
+def _has_index(layout: StoreLayout, own: OwnCheckpoint | None) -> bool:
+    """Whether a store keeps an index, by what its checkpoints say."""
+    if own is not None:
+        return own.indexed != NOT_INDEXED
+    return RocketmqCheckpoint(layout.checkpoint).load().index_ms > 0
+
+
+def _begin(segments: Sequence[MappedFile], own: OwnCheckpoint | None) -> int:
+    """Where the log begins. A log that was given up goes on where our checkpoint says."""
+    if segments:
+        return segments[0].start_offset
+    return 0 if own is None else own.minimum
+
+
+def _minimum(segments: Sequence[MappedFile], own: OwnCheckpoint | None, begin: int) -> int:
+    """Where the log should begin, by our checkpoint; where it does, without one."""
+    if own is None or not segments:
+        return begin
+    size = max(segment.size for segment in segments)
+    return own.minimum if own.minimum - own.minimum % size < begin else begin
+
+
+def _recovered(layout: StoreLayout, watch: WriterMonitor) -> tuple[WriterSeen, Callable[[], None]]:
+    """The writer, once it has recovered the store, and a function that raises StoreRecoveringError
+    where another run of a writer has begun since."""
+
+    def recovering() -> StoreRecoveringError:
+        remedy = "verify it once that process is through"
+        return StoreRecoveringError(str(layout.root), describe_recovery(layout), remedy)
+
+    deadline = time.monotonic() + RECOVERY_S
+    while (seen := watch.see()).state == "recovering":
+        if time.monotonic() >= deadline:
+            raise recovering()
+        time.sleep(STEP_S)
+    run = watch.seen
+
+    def check() -> None:
+        now = watch.run()
+        if now is not None and now[0] != (b"" if run is None else run[0]):
+            raise recovering()
+
+    return seen, check
 
 
 def _check_place(layout: StoreLayout) -> None:
@@ -120,9 +227,9 @@ def _check_place(layout: StoreLayout) -> None:
         layout.lock,
     )
     found = os.listdir(layout.root)
-    if found and not any(part.name in found for part in parts):
-        text = "holds other files and no store"
-        raise FileNotFoundError(errno.ENOENT, text, os.fspath(layout.root))
+    foreign = foreign_names(found)
+    if foreign and not any(part.name in found for part in parts):
+        raise FileNotFoundError(errno.ENOENT, no_store(foreign), os.fspath(layout.root))
 
 
 def _walk(
@@ -133,24 +240,37 @@ def _walk(
     progress: Progress | None,
 ) -> LogFacts:
     """Log and queues: the quick way where it proves that all is well, else record by record."""
+    rocksdb = rocksdb_queues(layout)
+    if rocksdb is not None:
+        walked = walk_log(segments, scope, findings, progress)
+        text = "the consume queues are in RocksDB, which is not read: they are not checked"
+        findings.notice("derived", str(rocksdb), text)
+        walked.ends.update((place, known.next) for place, known in walked.queues.items())
+        name_without_queue(layout, (), walked, findings)
+        return walked
     facts = scan_log(segments, scope, findings, progress)
     quick = facts is not None and not batch_topics(layout)
     if facts is None or not quick:
         facts = walk_log(segments, scope, findings, progress)
     queues = walk_queues(layout, facts, findings, progress, growing=scope.growing)
-    if quick and sum(queue.own for queue in queues) == facts.records == sum(
-        q.matching for q in queues
-    ):
+    own, matching = sum(queue.own for queue in queues), sum(queue.matching for queue in queues)
+    if quick and own == facts.records == matching and not any(queue.bad for queue in queues):
         # Units rise, each matches a record of its own, and there are as many as records: none is
         # missing, and the queue offsets in the log follow each other as the units do.
         facts.ends = {(queue.topic, queue.queue_id): queue.next for queue in queues}
+        facts.close(growing=scope.growing)
         return facts
     if quick:
         facts = walk_log(segments, scope, findings, progress)
-    tail_may_miss = scope.growing or layout.abort.exists()
-    walk_batches(layout, facts, findings, growing=scope.growing, tail_may_miss=tail_may_miss)
-    compare_queues(layout, queues, facts, findings, tail_may_miss=tail_may_miss)
+    facts.close(growing=scope.growing)
+    name_without_queue(layout, queues, facts, findings)
+    facts.losses = name_losses(queues, facts, findings)
+    walk_batches(layout, facts, findings, growing=scope.growing)
+    hiding = compare_queues(layout, queues, facts, findings)
     check_lost(layout, facts, findings)
+    findings.lost = facts.losses.counts.messages()
+    if hiding:
+        findings.hidden = find_hidden(layout, facts, scope, hiding).messages()
     facts.ends.update((place, known.next) for place, known in facts.queues.items())
     return facts
 
@@ -161,21 +281,53 @@ def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
     return (lambda _: True) if state is None else state.is_foreign
 
 
+def _padding(layout: StoreLayout, *, growing: bool) -> Callable[[MappedFile, int], bool]:
+    """Whether stale bytes may stand behind the last record: RocketMQ stopped last, and cleanly."""
+    if growing or layout.abort.exists() or rocketstore_wrote_last(layout):
+        return lambda *_: False
+    return partial(is_padding, layout)
+
+
 def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
     """The log's files in order; those of another length, and gaps, are faults."""
     found = list_log(layout)
     size = usual_size(found) or 0
     segments: list[MappedFile] = []
-    for start, length, path in found:
-        if length != size or not has_place(start, size):
-            if length != size:
-                text = f"{length} bytes at {start}, the others have {size}"
-                findings.add(path, 0, text, "lost_file")
-            else:
-                findings.add(path, 0, f"{length} bytes at {start} can be no segment")
+    for number, (start, length, path) in enumerate(found):
+        if os.path.dirname(path) == os.fspath(layout.live):
+            name = os.path.basename(path)
+            text = f"{name} is missing in the log; the next open for writing links it back"
+            findings.add("broker", path, 0, text, code="vanished")
+        if size and not has_place(start, size):
+            findings.add("log", path, 0, f"{length} bytes at {start} can be no segment")
             continue
-        if segments and segments[-1].end_offset != start:
-            text = f"the files from {segments[-1].end_offset} up to here are missing"
-            findings.add(path, 0, text, "lost_file")
-        segments.append(MappedFile.open(path, start, size, "read"))
+        if segments and segments[-1].start_offset + size < start:
+            text = f"the files from {segments[-1].start_offset + size} up to here are missing"
+            findings.add("lost", path, 0, text, code="missing")
+        if length != size or not size:
+            last = number == len(found) - 1
+            _wrong_length(findings, path, start, (length, size), last=last)
+        if length:
+            segments.append(MappedFile.open(path, start, min(length, size), "read"))
+    if segments and segments[0].start_offset > 0 and not rocketstore_wrote_last(layout):
+        begin = segments[0].start_offset
+        text = f"the log begins at {begin}, what lay in front counts as trimmed; {NAME_THEM}"
+        findings.notice("log", segments[0].path, text)
     return segments
+
+
+def _wrong_length(
+    findings: Findings, path: str, start: int, lengths: tuple[int, int], *, last: bool
+) -> None:
+    """A short file in the middle lacks bytes of the log; any other is cut, filled or removed by the
+    next open for writing, and loses nothing by that."""
+    length, size = lengths
+    text = f"{length} bytes at {start}" + (f", the others have {size}" if size else "")
+    if length < size and not last:
+        findings.add("lost", path, 0, text, code="missing")
+    elif length == 0:
+        findings.add(
+            "broker", path, 0, f"{text}; before 5.0 RocketMQ refuses to start", code="length"
+        )
+    else:
+        findings.add("broker", path, 0, f"{REFUSES}{text}", code="length")

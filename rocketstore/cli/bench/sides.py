@@ -79,14 +79,22 @@ def raw_name(durability: str) -> str:
 
 @contextmanager
 def open_group(
-    root: Path, size: int, durability: rocketstore.Durability, *, reads: bool
+    root: Path,
+    size: int,
+    durability: rocketstore.Durability,
+    *,
+    reads: bool,
+    **options: Any,
 ) -> Iterator[list[Group]]:
     """The sides of one size and durability, in new files below `root`; with `reads` those that
-    read, too."""
+    read, too. `options` are further ones of the store."""
     body = os.urandom(size)
     # Ctrl-C ends the wait for a close, not the close: the second one waits until no thread of the
     # store makes files below `root` any more.
-    with closing(rocketstore.open(root / "store", durability=durability)) as store, store:
+    with (
+        closing(rocketstore.open(root / "store", durability=durability, **options)) as store,
+        store,
+    ):
         placed = store.writer(TOPIC, queue_id=0).put(body)
         store.wait_flushed(placed.end_offset, timeout_s=FLUSH_TIMEOUT_S)
         record = bytes(store.get(placed.physical_offset))

@@ -22,6 +22,7 @@ from rocketstore.cli.bench.machine import MEMORY_FILE_SYSTEMS, file_system_of, m
 from rocketstore.cli.bench.sides import Group, Round, Side, open_group
 from rocketstore.cli.demo.directory import scratch_directory
 from rocketstore.cli.output import console, percentile, steps, time_text
+from rocketstore.cli.parameters import config_option, config_options
 
 __all__ = ["command"]
 
@@ -110,6 +111,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: float) -> float:
     default=Path(),
     help="Where to make the stores; default: the current directory.",
 )
+@config_option
 @click.option(
     "--json",
     "target",
@@ -171,6 +173,8 @@ def _measure(
     sides = len(sizes) * (6 * len(durabilities) + 2)
     pace = Pace(seconds, sides * (ROUNDS + FIRST_WEIGHT))
     found: list[Found] = []
+    # The stores are new: none has its log elsewhere.
+    options = config_options("commit_log_dir", "read_only_commit_log_dirs")
     with steps() as progress:
         task = progress.add_task("", total=sides * (ROUNDS + 1))
         for durability in durabilities:
@@ -179,7 +183,7 @@ def _measure(
                 reads = durability == durabilities[0]
                 with (
                     scratch_directory("rocketstore-bench-", directory) as path,
-                    open_group(path, size, durability, reads=reads) as groups,
+                    open_group(path, size, durability, reads=reads, **options) as groups,
                 ):
                     for group in groups:
                         own = [Found(group, side) for side in group.sides]

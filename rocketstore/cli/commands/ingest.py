@@ -19,9 +19,18 @@ import rocketstore
 from rocketstore import Store, Writer
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bytes_progress, count_text, size_text
-from rocketstore.cli.parameters import ANY_STORE, QUEUE_ID, durability_option, topic_name
+from rocketstore.cli.parameters import (
+    ANY_STORE,
+    QUEUE_ID,
+    config_option,
+    config_options,
+    durability_option,
+    topic_name,
+)
 from rocketstore.cli.signals import StopSignals
-from rocketstore.cli.streams.lines import LineSource, LineTooLongError
+from rocketstore.cli.standard_streams import as_text
+from rocketstore.cli.streams.bad_lines import BadLines, LineTooLongError
+from rocketstore.cli.streams.lines import LineSource, LongPart
 
 __all__ = ["command"]
 
@@ -42,6 +51,7 @@ class Ingest:
 
     store: Store
     writer: Writer
+    bad: BadLines
     tags: str | None
     #: Messages take turns among several queues.
     spread: bool
@@ -62,6 +72,20 @@ class Ingest:
             self._count(lines)
             raise
         return self._count(lines)
+
+    def put_or_refuse(self, lines: list[bytes]) -> None:
+        """Stores them. A line that the size of the files keeps out comes in a batch of its own."""
+        try:
+            self.put(lines)
+        except rocketstore.MessageTooLargeError as error:
+            if len(lines) > 1:
+                raise
+            self.refuse(LongPart(lines[0], ends=True), str(error))
+
+    def refuse(self, part: LongPart, why: str) -> None:
+        """A part of a line that no message can hold."""
+        self.bad.take(self.next_line, part, why)
+        self.next_line += part.ends
 
     def _put_in_turns(self, lines: list[bytes]) -> None:
         """A batch goes to one queue, single puts take turns: put each, then wait once for all,
@@ -91,6 +115,7 @@ class Ingest:
 
 def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """What no message can have is refused before a store is made for it."""
+    value = None if value is None else as_text(value)
     if value is None or not (_NO_TAG.search(value) or len(value.encode()) > TAG_BYTES_MAX):
         return value
     raise click.BadParameter(
@@ -116,6 +141,7 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
 )
 @click.option("--tags", default=None, callback=_tag, help="Tag of every message.")
 @durability_option
+@config_option
 @click.option(
     "--segment-bytes",
     type=click.IntRange(SEGMENT_BYTES_LEAST, 2**31 - 1),
@@ -130,6 +156,15 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     show_default=True,
     help="First line to store; earlier ones are skipped. A stopped run names it.",
 )
+@click.option(
+    "--bad-lines",
+    type=click.Path(dir_okay=False),
+    default="stop",
+    show_default=True,
+    metavar="stop|skip|FILE",
+    help="What becomes of lines that are too long for a message: the run stops there, leaves them "
+    "out, or appends them to FILE. Standard error names each.",
+)
 def command(
     store: str,
     file: str,
@@ -140,6 +175,7 @@ def command(
     durability: rocketstore.Durability,
     segment_bytes: int | None,
     start_line: int,
+    bad_lines: str,
 ) -> int:
     """Stores each line of FILE, or of standard input, as a message of a topic.
 
@@ -152,6 +188,7 @@ def command(
       tail -F app.log | rocketstore ingest data/logs --topic app --durability os
       rocketstore ingest data/logs access.log --topic access --start-line 120001
       rocketstore ingest data/small notes.txt --topic notes --segment-bytes 1048576
+      rocketstore ingest data/logs access.log --topic access --bad-lines too-long.txt
     """
     if queue_id is not None and queues is not None:
         raise click.UsageError("--queue-id and --queues exclude each other")
@@ -159,14 +196,17 @@ def command(
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         descriptor = _open_input(file, stack)
+        bad = BadLines(bad_lines, descriptor)
+        stack.callback(bad.close)
         opened = stack.enter_context(_open_store(store, durability, segment_bytes))
         if opened.recovery.lost:
             click.echo(f"rocketstore: {opened.recovery}", err=True)
         new = opened.end_offset == 0
         writer = opened.writer(topic, queue_id=queue_id, queues=queues)
-        run = Ingest(opened, writer, tags, queues is not None and queues > 1, start_line)
+        run = Ingest(opened, writer, bad, tags, queues is not None and queues > 1, start_line)
         try:
             _copy(run, descriptor, stop)
+            bad.close()
             # Closing may fail too, and then the last lines are not where they should be.
             opened.close()
         except (rocketstore.RocketStoreError, OSError, LineTooLongError) as error:
@@ -183,7 +223,7 @@ def command(
     seconds = time.monotonic() - began
     done = (
         f"stored {count_text(run.lines, 'line')} ({size_text(run.size_bytes)}) as {topic} in "
-        f"{seconds:.1f} s, durability {durability}; the next line is {run.next_line}"
+        f"{seconds:.1f} s, durability {durability}{bad.summary()}; the next line is {run.next_line}"
     )
     try:
         click.echo(done)
@@ -201,9 +241,10 @@ def _say_resume(run: Ingest) -> None:
 
 
 def _open_store(path: str, durability: rocketstore.Durability, segment_bytes: int | None) -> Store:
-    if segment_bytes is None:
-        return rocketstore.open(path, durability=durability)
-    return rocketstore.open(path, durability=durability, commit_log_file_size_bytes=segment_bytes)
+    options = config_options()
+    if segment_bytes is not None:
+        options["commit_log_file_size_bytes"] = segment_bytes
+    return rocketstore.open(path, durability=durability, **options)
 
 
 def _open_input(file: str, stack: ExitStack) -> int:
@@ -225,11 +266,18 @@ def _copy(run: Ingest, descriptor: int, stop: StopSignals) -> None:
     with bytes_progress() as progress:
         task = progress.add_task(run.writer.topic, total=total)
         for lines in LineSource(descriptor, stop, longest):
+            if isinstance(lines, LongPart):
+                if run.missing:
+                    run.missing -= lines.ends
+                else:
+                    run.refuse(lines, f"this store takes at most {longest} of a line")
+                progress.update(task, advance=len(lines.bytes) + lines.ends)
+                continue
             skipped = min(run.missing, len(lines))
             run.missing -= skipped
             _advance(progress, task, lines[:skipped])
-            for batch in _batches(lines[skipped:], batch_bytes, longest):
-                run.put(batch)
+            for batch in _batches(lines[skipped:], batch_bytes):
+                run.put_or_refuse(batch)
                 _advance(progress, task, batch)
                 if stop.received is not None:
                     return
@@ -239,19 +287,15 @@ def _advance(progress: Progress, task: TaskID, lines: list[bytes]) -> None:
     progress.update(task, advance=sum(map(len, lines)) + len(lines))
 
 
-def _batches(lines: list[bytes], most_bytes: int, longest: int) -> Iterator[list[bytes]]:
-    """The lines in groups that fit the buffer and the segment. Lines before one that is too long
-    are given before the error."""
+def _batches(lines: list[bytes], most_bytes: int) -> Iterator[list[bytes]]:
+    """The lines in groups that fit the buffer and the segment; one that is larger by itself."""
     batch: list[bytes] = []
     size = 0
     for line in lines:
         record = len(line) + RECORD_EXTRA_BYTES
-        too_long = len(line) > longest
-        if batch and (too_long or size + record > most_bytes or len(batch) >= BATCH_LINES):
+        if batch and (size + record > most_bytes or len(batch) >= BATCH_LINES):
             yield batch
             batch, size = [], 0
-        if too_long:
-            raise LineTooLongError(f"{len(line)} bytes, the store allows {longest}")
         batch.append(line)
         size += record
     if batch:

@@ -6,16 +6,22 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import rocketstore
-from rocketstore import RecoveryReport, Store
+from rocketstore import (
+    MissingSegmentsError,
+    RecoveryReport,
+    Store,
+    StoreBehindError,
+    StoreLockedError,
+)
 from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import bars, bytes_progress, console, table
-from rocketstore.cli.parameters import STORE, index_shape
+from rocketstore.cli.parameters import STORE, file_options
 from rocketstore.cli.standard_streams import printable
 
 if TYPE_CHECKING:
@@ -31,28 +37,32 @@ __all__ = ["command"]
     is_flag=True,
     help="Continue although segments of the log are missing: what they held is lost then.",
 )
-@index_shape
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, from a copy in memory.")
+@file_options
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
-def command(store: str, force: bool, index_slots: int, index_entries: int, as_json: bool) -> int:
+def command(store: str, force: bool, dry_run: bool, options: dict[str, Any], as_json: bool) -> int:
     """Recovers a store as the next open for writing would, with a progress bar, and closes it
     cleanly.
 
     Finds the end of the log and makes it durable. Copies what has to be cut or cannot be read to
-    rocketstore/quarantine. Brings queues and index up to the end. A run that was killed is resumed
-    by the next one. Exit code 3 when anything that may have been acknowledged cannot be read.
+    rocketstore/quarantine. Brings queues and index up to the end. Compares the queues with the
+    whole log, and makes the units that they lack. A run that was killed is resumed
+    by the next one. Names the messages that are lost, by topic, queue and queue offset, where the
+    queues knew them, and the offsets of consumer groups that are set back; the old
+    consumerOffset.json is kept in rocketstore/quarantine. Names the messages that have no place in
+    their queue, since something else lies there. Exit code 3 for these, when anything that may have
+    been acknowledged cannot be read, or an offset was set back.
 
     \b
     Example:
       rocketstore recover data/orders
     """
     with bytes_progress() as progress:
-        opened = rocketstore.open(
+        opened = (_looked_at if dry_run else _recovered)(
             store,
-            "r+",
             force=force,
             on_recovery=bars(progress),
-            index_slots=index_slots,
-            index_entries=index_entries,
+            **options,
         )
     with opened:
         report = opened.recovery
@@ -64,7 +74,27 @@ def command(store: str, force: bool, index_slots: int, index_entries: int, as_js
     else:
         click.echo(in_commands(str(report)))
         console().print(_table(salvage))
-    return exit_codes.DAMAGED if report.lost else exit_codes.OK
+    if dry_run:
+        click.echo("nothing was changed: this was a dry run", err=True)
+    told = report.lost or report.offsets_set_back or report.unplaced_messages
+    return exit_codes.DAMAGED if told else exit_codes.OK
+
+
+def _recovered(store: str, **options: Any) -> Store:
+    return rocketstore.open(store, "r+", check_queues=True, **options)
+
+
+def _looked_at(store: str, *, force: bool, **options: Any) -> Store:
+    """Recovered in memory, or refused as the recovery itself would be."""
+    opened = rocketstore.open(store, "r", force=True, check_queues=True, **options)
+    report = opened.recovery
+    if report.mode == "following":
+        opened.close()
+        raise StoreLockedError(store, "the process that has it open for writing")
+    if report.missing and not force:
+        opened.close()
+        raise MissingSegmentsError(f"{store}: {'; '.join(report.missing)}")
+    return opened
 
 
 def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
@@ -76,15 +106,20 @@ def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
     return {
         topic: {
             "queues": len(store.queues(topic)),
-            "messages": sum(
-                store.max_queue_offset(topic, queue_id) - store.min_queue_offset(topic, queue_id)
-                for queue_id in store.queues(topic)
-            ),
+            "messages": sum(_messages(store, topic, queue_id) for queue_id in store.queues(topic)),
             "damaged_ranges": damaged[topic],
             "cut_ranges": cut[topic],
         }
         for topic in topics
     }
+
+
+def _messages(store: Store, topic: str, queue_id: int) -> int:
+    """Those that can be read: none of a queue that takes no units, which the report names."""
+    try:
+        return store.max_queue_offset(topic, queue_id) - store.min_queue_offset(topic, queue_id)
+    except StoreBehindError:
+        return 0
 
 
 def _table(salvage: dict[str, dict[str, int]]) -> Table:

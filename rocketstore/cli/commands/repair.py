@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import click
 
 from rocketstore.cli import exit_codes
+from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import bars, bytes_progress
-from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
+from rocketstore.cli.parameters import STORE, file_options
 from rocketstore.tools import repair
 
 __all__ = ["command"]
@@ -22,24 +24,23 @@ __all__ = ["command"]
 @click.option(
     "--fill-missing", is_flag=True, help="Give up segments that are missing between others."
 )
-@commit_log_dir_option
-@index_shape
+@file_options
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def command(
     store: str,
     dry_run: bool,
     force: bool,
     fill_missing: bool,
-    commit_log_dir: str,
-    index_slots: int,
-    index_entries: int,
+    options: dict[str, Any],
     as_json: bool,
 ) -> int:
     """Reads every record, and overwrites damage with filler records that no consumer is given.
 
     When RocketMQ starts, it deletes everything after the first damaged record; after a repair it
     does not. The old bytes are copied to rocketstore/quarantine first. Queue offsets stay, and
-    consumers pass over the lost ones. The store must not be open. Exit code 3 when damage is left.
+    consumers pass over the lost ones. The store must not be open. Exit code 3 when damage is left, or
+    when the recovery before cut messages or set offsets of consumer groups back, or messages have no
+    place in their queue.
 
     \b
     Example:
@@ -52,16 +53,16 @@ def command(
             force=force,
             fill_missing=fill_missing,
             progress=bars(progress),
-            commit_log_dir=commit_log_dir,
-            index_slots=index_slots,
-            index_entries=index_entries,
+            **options,
         )
     if as_json:
-        click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok}))
+        click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok, "lost": report.lost}))
     else:
         for one in report.ranges:
             click.echo(str(one))
+        for line in report.of_recovery():
+            click.echo(in_commands(line))
         for path in report.quarantine:
             click.echo(f"copy in {path}")
         click.echo(str(report))
-    return exit_codes.OK if report.ok else exit_codes.DAMAGED
+    return exit_codes.OK if report.ok and not report.lost else exit_codes.DAMAGED

@@ -14,6 +14,7 @@ from rocketstore.archive import NoObjectStoreError, shown_uri
 from rocketstore.cli import exit_codes
 from rocketstore.cli.output import bars, bytes_progress, console, count_text, size_text
 from rocketstore.cli.parameters import STORE, commit_log_dir_option
+from rocketstore.cli.standard_streams import printable
 
 __all__ = ["command"]
 
@@ -28,7 +29,10 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
     have.
 
     URI is s3://bucket/prefix, gs://…, hdfs://…, file:///directory, or the path of a directory.
-    Takes no lock; a writer may work meanwhile. A run that was stopped is resumed by the next one.
+    Names the messages that it leaves behind in the segment that is not full yet; that is no error,
+    exit code 0. Where segments of the log are missing, ships those that are there, says how many
+    messages the queues know that are not there, and ends with 3. Takes no lock; a writer may work
+    meanwhile. A run that was stopped is resumed by the next one.
     Needs rocketstore[arrow].
 
     \b
@@ -42,6 +46,14 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
             report = rocketstore.ship(
                 store, uri, commit_log_dir=commit_log_dir, progress=bars(progress)
             )
+    except (
+        rocketstore.CorruptRecordError,
+        rocketstore.MissingSegmentsError,
+        rocketstore.ReadFailedError,
+    ) as error:
+        for note in getattr(error, "__notes__", ()):
+            click.echo(printable(f"rocketstore: {note}"), err=True)
+        raise
     except NoObjectStoreError as error:
         said = f"{error.value!r}: {error.allowed}"
         raise click.BadParameter(said, param_hint="URI") from error
@@ -54,6 +66,16 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
     if report.missing_bytes:
         lacking = size_text(report.missing_bytes)
         click.echo(f"{lacking} below are not in it: removed before they were shipped", err=True)
+    if report.left_messages:
+        left = sum(number for _, number in report.left_messages)
+        topics = ", ".join(f"{printable(t)} {number:,}" for t, number in report.left_messages[:20])
+        more = len(report.left_messages) - 20
+        click.echo(
+            f"left behind, since their segment is not full: {count_text(left, 'message')} in "
+            f"[{report.left_begin}, {report.left_end}): {topics}"
+            + (f" and {count_text(more, 'more topic')}" if more > 0 else ""),
+            err=True,
+        )
     return exit_codes.OK
 
 

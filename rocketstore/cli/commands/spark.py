@@ -14,7 +14,7 @@ from rich.table import Table
 from rocketstore.cli import exit_codes
 from rocketstore.cli.demo.spark import demo
 from rocketstore.cli.output import console, count_text, size_text
-from rocketstore.cli.parameters import ANY_STORE, Moment, index_shape
+from rocketstore.cli.parameters import ANY_STORE, Moment, file_options
 from rocketstore.cli.spark_session import spark_session
 
 if TYPE_CHECKING:
@@ -339,14 +339,13 @@ def replay(
 @command.command(short_help="Rebuild queues and index from the log.")
 @ANY_STORE
 @click.option("--parts", type=click.IntRange(1, 256), help="Parts of the log; default: two a core.")
-@index_shape
+@file_options
 @MASTER
 @JSON
 def rebuild(
     store: str,
     parts: int | None,
-    index_slots: int,
-    index_entries: int,
+    options: dict[str, Any],
     master: str | None,
     as_json: bool,
 ) -> int:
@@ -354,9 +353,7 @@ def rebuild(
     from rocketstore.spark import jobs
 
     with spark_session(master) as session:
-        report = jobs.rebuild(
-            session, store, parts=parts, index_slots=index_slots, index_entries=index_entries
-        )
+        report = jobs.rebuild(session, store, parts=parts, **options)
     click.echo(json.dumps(dataclasses.asdict(report)) if as_json else str(report))
     return exit_codes.OK
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketstore import StoreBehindError
+from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import console, print_rows, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "facts"]
 
+#: Whether dispatch stands is asked of the bounds of a queue, even one that is not there.
+ANY_TOPIC = "any"
 PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 
 
@@ -38,7 +42,8 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     found.
 
     A group is shown by the offsets that it has stored; one that never committed is not known to a
-    store.
+    store. Exit code 3 where the open found damage or missing segments, or the file of offsets
+    cannot be read, 1 where the queues lack messages that the log holds.
 
     \b
     Examples:
@@ -49,14 +54,19 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         found = facts(opened, Path(store), group)
         report = in_commands(str(opened.recovery))
+        lost = opened.recovery.lost
     if found["offsets_fault"]:
         file = Path(store, "config", "consumerOffset.json")
         click.echo(printable(f"rocketstore: {file}: {found['offsets_fault']}"), err=True)
+    if found["behind"]:
+        click.echo(printable(f"rocketstore: {found['behind']}"), err=True)
     if as_json:
         click.echo(json.dumps(found))
     else:
         _print(store, found, report)
-    return 0
+    if lost or found["offsets_fault"]:
+        return exit_codes.DAMAGED
+    return exit_codes.FAILED if found["behind"] else exit_codes.OK
 
 
 def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
@@ -66,20 +76,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
     flushed = store.flushed_offset
     visible = store.visible_offset
     end = store.end_offset
-    queues = {
-        topic: [
-            {
-                "topic": topic,
-                "queue_id": queue_id,
-                "min": low,
-                "max": high,
-                "messages": high - low,
-            }
-            for queue_id in store.queues(topic)
-            for low, high in [store._bounds(topic, queue_id)]
-        ]
-        for topic in store.topics()
-    }
+    queues, behind = _queues(store, _behind(store))
     found: dict[str, Any] = {
         "positions": {
             "begin": store.begin_offset,
@@ -92,6 +89,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
             "flush": max(0, end - flushed),
             "dispatch": max(0, visible - dispatched),
         },
+        "behind": behind,
         "queues": [row for rows in queues.values() for row in rows],
         "groups": [
             {"group": each, "topic": topic, "lag": _lag(store, each, topic, queues[topic])}
@@ -109,6 +107,31 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
         lag = {topic: _lag(store, group, topic, rows) for topic, rows in queues.items()}
         found["group"] = {"name": group, "committed": committed, "lag": lag}
     return found
+
+
+def _queues(store: Store, behind: str) -> tuple[dict[str, list[dict[str, Any]]], str]:
+    """Rows of the queues of each topic, and why some lack messages: those have no row."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for topic in store.topics():
+        rows = found.setdefault(topic, [])
+        for queue_id in store.queues(topic):
+            try:
+                low, high = store._bounds(topic, queue_id, catch_up=not behind)
+            except StoreBehindError as error:
+                behind = behind or str(error)
+                continue
+            place = {"topic": topic, "queue_id": queue_id}
+            rows.append({**place, "min": low, "max": high, "messages": high - low})
+    return found, behind
+
+
+def _behind(store: Store) -> str:
+    """Why the queues lack messages that the log holds; empty where they have all."""
+    try:
+        store.max_queue_offset(ANY_TOPIC, 0)
+    except StoreBehindError as error:
+        return str(error)
+    return ""
 
 
 def _lag(store: Store, group: str, topic: str, queues: list[dict[str, Any]]) -> int:
@@ -209,7 +232,11 @@ def _print_group(out: Console, group: dict[str, Any], *, damaged: bool) -> None:
     cannot be read."""
     name = printable(group["name"])
     if not group["committed"]:
-        why = "their file cannot be read" if damaged else "it never committed any"
+        why = (
+            "their file cannot be read, or has something else there"
+            if damaged
+            else "it never committed any"
+        )
         return out.print(f"\ngroup {name} has no stored offsets here: {why}")
     lags = table(f"group {name}", numbers=["lag", ""])
     for topic, lag in group["lag"].items():

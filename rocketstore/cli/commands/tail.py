@@ -17,10 +17,11 @@ from rocketstore.cli.parameters import (
     commit_log_dir_option,
     format_option,
     open_to_read,
-    topic_name,
+    read_topic,
 )
-from rocketstore.cli.streams.follow import TopicFollower, lock_state
-from rocketstore.cli.streams.queue_messages import queue_messages
+from rocketstore.cli.standard_streams import as_text
+from rocketstore.cli.streams.queue_messages import follow_topic, queue_messages
+from rocketstore.values import without_frames
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store
@@ -32,6 +33,7 @@ Damaged = Callable[[rocketstore.CorruptRecordError], object]
 
 def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuses what no message can have as its tag."""
+    value = None if value is None else as_text(value)
     words = [] if value is None else value.split("||")
     lone = any("\ud800" <= sign <= "\udfff" for sign in value or "")  # bytes that are no text
     if lone or not all(map(str.strip, words)):
@@ -41,7 +43,7 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
 
 @click.command
 @STORE
-@click.argument("topic", callback=topic_name(255))
+@click.argument("topic", callback=read_topic)
 @click.option("--queue-id", type=QUEUE_ID, default=None, help="Only this queue.")
 @click.option(
     "-n",
@@ -81,11 +83,9 @@ def command(
     unread: list[rocketstore.ReadFailedError] = []
 
     def damaged(error: rocketstore.CorruptRecordError) -> None:
-        faults[error.physical_offset] = error
+        faults[error.physical_offset] = without_frames(error)
 
-    open_store = partial(open_to_read, store, commit_log_dir=commit_log_dir, index_enabled=False)
-    lock = lock_state(store)
-    with open_store() as opened:
+    with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         missing = opened.recovery.missing
         if not follow and topic not in opened.topics():
             raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
@@ -107,8 +107,7 @@ def command(
             for failed in unread:
                 click.echo(f"rocketstore: {exit_codes.in_one_line(failed)}", err=True)
             if follow:
-                following = TopicFollower(store, open_store, queue_id, tag, lock)
-                following.run(opened, consumer, partial(print_messages, form=form))
+                follow_topic(opened, consumer, tag, partial(print_messages, form=form))
     return exit_codes.DAMAGED if faults or unread or missing else exit_codes.OK
 
 
@@ -128,7 +127,7 @@ def _last(
         try:
             found += _last_of_queue(store, topic, queue_id, end, count, tag, damaged)
         except rocketstore.ReadFailedError as error:
-            unread.append(error)
+            unread.append(without_frames(error))
     # Messages of one inner batch share an offset, and keep the order of their queue.
     found.sort(key=lambda message: message.physical_offset)
     return found[-count:] if count else []

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from rocketstore.cli import exit_codes
-from rocketstore.cli.hints import COMMIT_LOG_DIR, remedy
+from rocketstore.cli.hints import COMMIT_LOG_DIR, in_commands, remedy
 from rocketstore.cli.output import bars, steps
-from rocketstore.cli.parameters import STORE, commit_log_dir_option, index_shape
+from rocketstore.cli.parameters import (
+    STORE,
+    allow_stale_crc_option,
+    commit_log_dir_option,
+    index_shape,
+)
 from rocketstore.cli.standard_streams import printable
 from rocketstore.tools import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketstore.tools import Fault
 
 __all__ = ["command"]
 
@@ -22,12 +33,13 @@ __all__ = ["command"]
 @STORE
 @index_shape
 @commit_log_dir_option
+@allow_stale_crc_option
 @click.option(
     "--faults",
     type=click.IntRange(0),
     default=20,
     show_default=True,
-    help="How many faults to show.",
+    help="How many lines of faults to show.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 def command(
@@ -35,10 +47,14 @@ def command(
     index_slots: int,
     index_entries: int,
     commit_log_dir: str,
+    allow_stale_crc: bool,
     faults: int,
     as_json: bool,
 ) -> int:
-    """Checks every record, queue unit, index entry, checkpoint and stored offset of a store.
+    """Checks every record, queue unit, index entry, checkpoint and stored offset of a store, and the
+    files that a broker needs to start.
+
+    First says which messages the log has lost, and which it has and hides, by topic and queue.
 
     Takes no lock and changes nothing. With a live writer it checks what the writer has published.
     Exit code 3 when something is wrong, with the command that repairs it.
@@ -54,20 +70,37 @@ def command(
             index_slots=index_slots,
             index_entries=index_entries,
             commit_log_dir=commit_log_dir,
+            allow_stale_crc=allow_stale_crc,
         )
     if as_json:
         click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok}))
     else:
-        for fault in report.faults[:faults]:
-            click.echo(printable(str(fault)), err=True)
-        more = report.fault_count - min(faults, len(report.faults))
-        if more:
-            click.echo(f"… and {more} more", err=True)
-        click.echo(str(report))
-        advice = remedy(report, _given())
-        if advice:
+        for line in str(report).split("\n"):
+            click.echo(printable(line))
+        _name(report.faults, report.fault_count, faults)
+        for notice in report.notices[:faults]:
+            click.echo(printable(in_commands(f"notice: {notice}")), err=True)
+        if len(report.notices) > faults:
+            click.echo(f"… and {len(report.notices) - faults} more notices", err=True)
+        for advice in remedy(report, _given()):
             click.echo(printable(advice), err=True)
     return exit_codes.OK if report.ok else exit_codes.DAMAGED
+
+
+def _name(found: Sequence[Fault], count: int, most: int) -> None:
+    """Up to `most` faults, those of one file and one kind together: one cause has one line."""
+    together: dict[tuple[str, str, str], list[Fault]] = {}
+    for fault in found:
+        together.setdefault((fault.kind, fault.code, fault.file), []).append(fault)
+    shown = 0
+    for (kind, _, _), those in list(together.items())[:most]:
+        more = f", and {len(those) - 1} more" if those[1:] else ""
+        if those[-1].position != those[0].position:
+            more += f" up to {those[-1].position}"
+        click.echo(printable(in_commands(f"{kind}: {those[0]}{more}")), err=True)
+        shown += len(those)
+    if count > shown:
+        click.echo(f"… and {count - shown} more", err=True)
 
 
 def _given() -> dict[str, object]:

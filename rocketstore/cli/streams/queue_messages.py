@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
 
 import rocketstore
+from rocketstore.cli.standard_streams import check_reader
 
 if TYPE_CHECKING:
     from rocketstore import Consumer, CorruptRecordError, Message, Store
 
-__all__ = ["queue_messages", "step_over"]
+__all__ = ["follow_topic", "queue_messages"]
+
+#: Longest wait for messages before a look at standard output, seconds.
+LOOK_S: Final = 0.5
 
 
 def queue_messages(
@@ -40,7 +46,7 @@ def queue_messages(
             yield consumer.positions[queue_id] - 1, batch[0]
 
 
-def step_over(
+def _step_over(
     store: Store, consumer: Consumer, tag: str | None, damage: CorruptRecordError
 ) -> None:
     """Moves a consumer of several queues past the damage that its last poll met. Polls each queue
@@ -55,3 +61,19 @@ def step_over(
                 if found.physical_offset == damage.physical_offset:
                     return consumer.seek(alone.positions[queue_id] + 1, queue_id=queue_id)
     raise damage
+
+
+def follow_topic(
+    store: Store, consumer: Consumer, tag: str | None, show: Callable[[list[Message]], object]
+) -> NoReturn:
+    """Shows messages as they come, those of any writer. It ends with a signal, with an error, or
+    when the reader of standard output goes."""
+    while True:
+        check_reader()
+        try:
+            messages = consumer.poll(500, timeout_s=LOOK_S)
+        except rocketstore.CorruptRecordError as error:
+            _step_over(store, consumer, tag, error)
+            click.echo(f"rocketstore: {error}", err=True)
+            continue
+        show(messages)

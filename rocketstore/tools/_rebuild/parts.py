@@ -3,6 +3,7 @@ parts together. A part can be made in any process that sees the files."""
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from rocketstore._native.format import queue_file
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
-from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreFailedError
+from rocketstore.errors import CorruptRecordError, DiskFullError, ReadFailedError, StoreFailedError
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.dispatch.loop_help import LoopHelper
 from rocketstore.log.index.store import IndexStore
@@ -41,6 +42,8 @@ __all__ = [
 #: Bytes of log between two reports of how far it is.
 STEP_BYTES: Final = 64 << 20
 UNIT: Final = queue_file.UNIT_SIZE
+#: Unit of `st_blocks`, bytes.
+BLOCK_BYTES: Final = 512
 
 #: Called with the bytes of log that were done since the last call.
 Step = Callable[[int], None]
@@ -161,13 +164,14 @@ def _build(
         multi_dispatch=True,
         helper_type=helper_type,
     )
+    dispatcher.bound_gaps(sum(file.size for file in log.files))
     try:
         with queues.preallocating():
             _dispatch(part, dispatcher, positions, on_step)
         if not dispatcher.sync_queues():
             raise StoreFailedError(f"{part.directory}: queue files could not be synced")
         if index is not None and not index.sync():
-            raise StoreFailedError(f"{part.directory}: {index.degraded}") from index.degraded
+            raise StoreFailedError(f"{part.directory}: {index.degraded}")
         found = [(q.topic, q.queue_id, _first_unit(q), q.max_offset) for q in queues.all()]
         return BuiltPart(part, str(place.root), tuple(row for row in found if row[2] < row[3]))
     except _DamageError as error:
@@ -209,6 +213,8 @@ def _dispatch(
         after = dispatcher.catch_up(min(part.end, reached + STEP_BYTES))
         if after == reached and dispatcher.stuck is not None:
             offset, why = dispatcher.stuck
+            if why.startswith((f"[Errno {errno.ENOSPC}]", f"[Errno {errno.EDQUOT}]")):
+                raise _no_room(part)
             raise StoreFailedError(
                 f"{part.store}: no unit can be made of the record at {offset}: {why}"
             )
@@ -219,6 +225,23 @@ def _dispatch(
         if on_step is not None:
             on_step(after - reached)
         reached = after
+    dispatcher.settle()
+
+
+def _no_room(part: LogPart) -> DiskFullError:
+    """What the old queues and index take on the disk is about what the new ones need beside
+    them."""
+    layout = StoreLayout(Path(part.store))
+    files = [*layout.consume_queue.glob("*/*/*"), *layout.index.glob("*")]
+    needed = sum(path.lstat().st_blocks * BLOCK_BYTES for path in files)
+    found = os.statvfs(layout.root)
+    about = f"need about {needed:,} bytes, " if needed else "need room beside the log, "
+    return DiskFullError(
+        errno.ENOSPC,
+        f"no room to make queues and index again: they {about}{found.f_bavail * found.f_frsize:,} "
+        "are free; the old ones are unchanged: free some, and run it again",
+        part.store,
+    )
 
 
 def _first_unit(queue: ConsumeQueue) -> int:

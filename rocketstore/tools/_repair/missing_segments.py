@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
+from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.listing import has_place, short_files, usual_size
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.log_dirs import list_log
+from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.mapped_files.new_file import NewFile
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["make_missing"]
+__all__ = ["check_places", "make_missing"]
 
 
 def make_missing(layout: StoreLayout) -> None:
@@ -32,6 +34,7 @@ def make_missing(layout: StoreLayout) -> None:
     Raises:
         StoreLockedError: a process has the store open for writing.
         DiskFullError: no room for all of them.
+        FileExistsError: something else has the place of one; nothing was changed.
     """
     lock = StoreLock.acquire(layout)
     try:
@@ -42,6 +45,7 @@ def make_missing(layout: StoreLayout) -> None:
             for (before, _, _), (after, _, _) in itertools.pairwise(found)
             if has_place(before, size)
         ]
+        check_places(layout)
         short = short_files(found, size)
         wanted = sum(map(len, missing)) * size + sum(size - length for _, length, _ in short)
         _check_room(layout, wanted)
@@ -56,10 +60,24 @@ def make_missing(layout: StoreLayout) -> None:
         lock.release()
 
 
+def check_places(layout: StoreLayout) -> None:
+    """FileExistsError where anything lies in the place of a file that `make_missing` would make."""
+    starts = [start for start, _, _ in list_log(layout)]
+    with os.scandir(layout.commit_log) as entries:
+        for entry in entries:
+            start = parse_segment_name(entry.name)
+            if start is None or entry.is_file(follow_symlinks=False):
+                continue
+            if min(starts, default=start) < start < max(starts, default=start):
+                what = "a directory" if entry.is_dir(follow_symlinks=False) else "no file"
+                text = f"{what} is in the place of a missing segment: move it away, then try again"
+                raise FileExistsError(errno.EEXIST, text, entry.path)
+
+
 def _lengthen(path: str, length: int, size: int) -> None:
     descriptor = syscalls.open(path, os.O_RDWR)
     try:
-        syscalls.fallocate(descriptor, length, size - length)
+        allocate_blocks(descriptor, length, size)
         syscalls.fdatasync(descriptor)
     finally:
         syscalls.close(descriptor)

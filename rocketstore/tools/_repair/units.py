@@ -19,12 +19,13 @@ from rocketstore._native.format import queue_file
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
+from rocketstore.log.recovery.report import LostMessages
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
 from rocketstore.store_info import log_bounds
 from rocketstore.tools.filler_records import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,6 +39,7 @@ __all__ = [
     "UnitsHit",
     "change_units",
     "is_delayed",
+    "messages_of",
     "placed",
     "pointed_fillers",
     "queue_files",
@@ -114,6 +116,27 @@ class UnitsHit:
     numbers: list[int]
     offsets: Integers
     sizes: Integers
+
+
+def messages_of(hits: Iterable[UnitsHit]) -> list[LostMessages]:
+    """The messages of these units, by queue."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for hit in hits:
+        directory = Path(hit.path).parent
+        numbers = found.setdefault((directory.parent.name, int(directory.name)), [])
+        numbers += [hit.start // UNIT_SIZE + int(number) for number in hit.numbers]
+    return [
+        LostMessages(
+            topic=topic,
+            queue_id=queue_id,
+            first=min(numbers),
+            last=max(numbers),
+            count=len(numbers),
+            why="damaged",
+        )
+        for (topic, queue_id), numbers in sorted(found.items())
+        if numbers
+    ]
 
 
 def queue_files(directory: Path) -> list[tuple[str, int, int]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.log import LogFacts
+    from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import Findings
 
 __all__ = ["walk_batches"]
@@ -30,15 +30,19 @@ def walk_batches(
     findings: Findings,
     *,
     growing: bool,
-    tail_may_miss: bool,
 ) -> None:
     """Every batch queue. Its topics have no plain queues: what the log says of such is dropped from
     `facts`, and where the batch queues end is added. Units of single messages are not missed:
     RocketMQ makes none in such a topic (format 4.2)."""
     batches = BatchQueues(layout, lambda: ReadView(0, 0, 0, 0))
     topics = frozenset(batches.topics())
-    for key in [key for key in facts.queues if key[0] in topics]:
-        del facts.queues[key]
+    single = sum(facts.queues.pop(key).records for key in list(facts.queues) if key[0] in topics)
+    if single:
+        text = (
+            f"{counted(single, 'record')} of topics with batch queues are no inner batch: RocketMQ "
+        )
+        text += "makes no units of them, and they are not looked for in a queue"
+        findings.notice("derived", str(layout.batch_consume_queue), text, code="batch")
     found = {(topic, queue_id) for topic in topics for queue_id in batches.queues(topic)}
     for topic, queue_id in sorted(found | set(facts.batches)):
         directory = batch_directory(layout, topic, queue_id)
@@ -46,10 +50,17 @@ def walk_batches(
         walk.run(directory)
         facts.ends[topic, queue_id] = walk.next_offset
         without = facts.batches.get((topic, queue_id), 0) - walk.matching - walk.bad
-        if without > 0 and tail_may_miss:
-            findings.counts.undispatched += without
-        elif without > 0:
-            findings.add(str(directory), 0, f"{counted(without, 'record')} without a unit")
+        waiting = max(0, min(without, facts.waiting_batches.get((topic, queue_id), 0)))
+        findings.counts.undispatched += waiting
+        without -= waiting
+        if without > 0:
+            findings.add(
+                "derived",
+                str(directory),
+                0,
+                f"{counted(without, 'record')} without a unit",
+                code="hidden",
+            )
 
 
 class _BatchWalk:
@@ -77,11 +88,13 @@ class _BatchWalk:
         for start, length in files:
             path = str(directory / f"{start:020d}")
             if length != size or size < BATCH_UNIT_SIZE or not has_place(start, size):
-                self._findings.add(path, 0, odd_file(start, length, size))
+                self._findings.add("derived", path, 0, odd_file(start, length, size))
                 expected += size if start == expected else 0
                 continue
             if start != expected:
-                self._findings.add(path, 0, f"the file of {expected} is missing before it")
+                self._findings.add(
+                    "derived", path, 0, f"the file of {expected} is missing before it"
+                )
             expected = start + size
             file = MappedFile.open(path, start, size, "read")
             try:
@@ -97,7 +110,9 @@ class _BatchWalk:
                 return True
             if ended:
                 if unit.written:
-                    self._findings.add(file.path, position, "units after the end of the queue")
+                    self._findings.add(
+                        "derived", file.path, position, "units after the end of the queue"
+                    )
                     return True
             elif not unit.written:
                 ended = True
@@ -106,7 +121,7 @@ class _BatchWalk:
                 reason = self._unit(unit)
                 if reason:
                     self.bad += 1
-                    self._findings.add(file.path, position, reason)
+                    self._findings.add("derived", file.path, position, reason)
         return ended
 
     def _unit(self, unit: BatchUnit) -> str:

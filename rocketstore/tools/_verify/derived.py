@@ -6,25 +6,39 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.format import index_file
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
-from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
+from rocketstore.consuming.commit_journal import read_journal
+from rocketstore.consuming.group_offsets import (
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
+    ConsumerOffsets,
+    entries_without_sense,
+)
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.commitlog.checkpoint import CheckpointFile
-from rocketstore.log.index.store import IndexStore, hash_of
+from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
+from rocketstore.log.index.names import is_index_name
+from rocketstore.log.index.store import IndexStore
+from rocketstore.log.index.tag_entries import key_hashes, tags_hash
+from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.log.recovery.fingerprint import DISCARDED
+from rocketstore.tools._verify.broker import check_side_file
+from rocketstore.tools._verify.holes import hole_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketstore.log.index.segment import Header, IndexSegment
-    from rocketstore.tools._verify.log import LogFacts
+    from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import Findings
     from rocketstore.values.callbacks import Progress
 
-__all__ = ["check_checkpoint", "check_offsets", "offsets_fault", "walk_index"]
+__all__ = ["check_checkpoint", "check_offsets", "offsets_fault", "own_checkpoint", "walk_index"]
 
 # The greatest number of seconds that an entry can hold.
 LATE_MOST_S = 0x7FFFFFFF
+# Entries of offsets that a fault names.
+NAMED_MAX = 10
 
 
 def walk_index(
@@ -46,8 +60,10 @@ def walk_index(
     try:
         known = {segment.name for segment in index.files}
         for name in _names(layout):
-            if name not in known:
-                findings.add(str(layout.index / name), 0, "not an index file of this store")
+            if name not in known and is_index_name(name):
+                findings.add(
+                    "derived", str(layout.index / name), 0, "not an index file of this store"
+                )
         for done, segment in enumerate(index.files):
             if progress is not None:
                 progress("index", done, len(index.files))
@@ -75,21 +91,28 @@ def _walk_file(
     findings.counts.index_files += 1
     header = segment.header()
     if not header.sane or not index_file.validate(file, *shape, growing=growing):
-        findings.add(file.path, 0, "header or chains do not hold")
+        findings.add("derived", file.path, 0, "header or chains do not hold")
     last = min(max(1, header.index_count), shape.entries) - 1
     for number in range(1, last + 1):
         findings.counts.index_entries += 1
         key_hash, physical_offset, late_s, previous = index_file.entry(file, *shape, number)
         position = index_file.entry_position(shape.slots, number)
         if not 0 <= previous < number:
-            findings.add(file.path, position, f"entry {number} leads on to {previous}")
-        if physical_offset < facts.begin or (growing and physical_offset >= facts.end):
+            findings.add("derived", file.path, position, f"entry {number} leads on to {previous}")
+        if not facts.indexed or facts.indexed[-1] != physical_offset:
+            facts.indexed.append(physical_offset)
+        if physical_offset < facts.minimum or (growing and physical_offset >= facts.end):
+            continue
+        hole = hole_at(facts.holes, physical_offset)
+        if hole is not None:  # one fault for all of them
+            hole.entries += 1
+            hole.last = max(hole.last, physical_offset)
             continue
         reason = _entry(facts, key_hash, physical_offset) or _against_header(
             facts, header, number, physical_offset, late_s, growing
         )
         if reason:
-            findings.add(file.path, position, f"entry {number} {reason}")
+            findings.add("derived", file.path, position, f"entry {number} {reason}")
 
 
 def _entry(facts: LogFacts, key_hash: int, physical_offset: int) -> str:
@@ -98,8 +121,10 @@ def _entry(facts: LogFacts, key_hash: int, physical_offset: int) -> str:
         message = facts.message_at(physical_offset)
     except CorruptRecordError as error:
         return f"points to {physical_offset}: {error.reason}"
-    keys = (message.unique_id, *message.keys)
-    if any(key and hash_of(message.topic, key) == key_hash for key in keys):
+    if message.tags and key_hash == tags_hash(message):
+        facts.tagged.append(physical_offset)
+        return ""
+    if key_hash in key_hashes(message):
         return ""
     return f"points to {physical_offset}, a record without such a key"
 
@@ -133,49 +158,95 @@ def _against_header(
     return ""
 
 
-def check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Our checkpoint does not speak of bytes that are not there; RocketMQ's has its size."""
-    path = layout.own_checkpoint
-    if path.exists():
-        file = CheckpointFile(path)
-        try:
-            checkpoint = file.load()
-        finally:
-            file.close()
-        if checkpoint is None:
-            findings.add(str(path), 0, "no valid slot")
-        else:
-            for name in ("flushed", "dispatched", "indexed"):
-                claimed = getattr(checkpoint, name)
-                if claimed > facts.end:
-                    text = f"{name} = {claimed}, the log ends at {facts.end}"
-                    findings.add(str(path), 0, text)
-    path = layout.checkpoint
-    if path.exists() and path.stat().st_size != CHECKPOINT_BYTES:
-        findings.add(str(path), 0, f"{path.stat().st_size} bytes, not {CHECKPOINT_BYTES}")
+def own_checkpoint(layout: StoreLayout, findings: Findings) -> OwnCheckpoint | None:
+    """Our checkpoint; None where there is none that counts: another program wrote last, and the
+    next open does not look at it."""
+    if not layout.own_checkpoint.exists() or not rocketstore_wrote_last(layout):
+        return None
+    file = CheckpointFile(layout.own_checkpoint)
+    try:
+        checkpoint = file.load()
+    finally:
+        file.close()
+    if checkpoint is None:
+        findings.add("derived", str(layout.own_checkpoint), 0, "no valid slot")
+    return None if checkpoint is None or checkpoint.cut == DISCARDED else checkpoint
+
+
+def check_checkpoint(
+    layout: StoreLayout, own: OwnCheckpoint | None, facts: LogFacts, findings: Findings
+) -> None:
+    """Our checkpoint does not speak of bytes that are not there; RocketMQ's has its size. Where
+    other files tell of the same end, this is not named again."""
+    path = str(layout.own_checkpoint)
+    if own is not None and not findings.codes["tail"] and not findings.codes["end"]:
+        behind = [
+            f"{name} = {getattr(own, name)}"
+            for name in ("flushed", "dispatched", "indexed")
+            if getattr(own, name) > facts.end
+        ]
+        last = max((file.end_offset for file in facts.files.values()), default=0)
+        if behind:
+            text = f"{', '.join(behind)}, but the log ends at {facts.end}"
+            findings.add("lost", path, 0, text, code="tail" if own.flushed <= last else "end")
+    if facts.minimum < facts.begin:
+        text = f"the log begins at {facts.begin}, but should at {facts.minimum}"
+        findings.add("lost", path, 0, text, code="begin")
+    theirs = layout.checkpoint
+    if theirs.exists() and theirs.stat().st_size != CHECKPOINT_BYTES:
+        text = f"{theirs.stat().st_size} bytes, not {CHECKPOINT_BYTES}"
+        findings.add("derived", str(theirs), 0, text)
 
 
 def offsets_fault(root: Path) -> str:
-    """Why no group of a store has stored offsets although it has the file of them, or ""."""
+    """Why groups of a store have no stored offsets although it has the file of them, or ""."""
     path = StoreLayout(root).consumer_offsets
     document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH) if path.exists() else {}
-    if isinstance(document, dict) and isinstance(document.get("offsetTable", {}), dict):
+    table = document.get("offsetTable", {}) if isinstance(document, dict) else None
+    if not isinstance(table, dict):
+        return "holds no offsets, nor does its .bak: all groups start over; restore one of them"
+    found = entries_without_sense(table)
+    if not found:
         return ""
-    return "holds no offsets, nor does its .bak: all groups start over; restore one of them"
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    return (
+        f"entries that are no offsets, where their groups start over: "
+        f"{'; '.join(found[:NAMED_MAX])}{more}"
+    )
+
+
+def _lost_groups(layout: StoreLayout) -> str:
+    """Which groups the journal of commits or the `.bak` knows, where the file holds none, or ""."""
+    offsets = ConsumerOffsets(layout, read_only=True)
+    offsets.load()
+    if offsets.groups():
+        return ""
+    keys = {moved.key for moved in read_journal(layout.group_offsets)}
+    bak = layout.consumer_offsets.with_name(layout.consumer_offsets.name + ".bak")
+    document = read_json(bak, MAX_FILE_BYTES, MAX_DEPTH)
+    table = document.get("offsetTable") if isinstance(document, dict) else None
+    keys |= set(table) if isinstance(table, dict) else set()
+    names = sorted(keys)
+    shown = ", ".join(names[:NAMED_MAX]) + (" …" if len(names) > NAMED_MAX else "")
+    return f"holds no offset, and once held those of {shown}: they start over" if names else ""
 
 
 def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
     """No group waits beyond the end of its queue (D-17)."""
     path = layout.consumer_offsets
+    readable = check_side_file(path, findings, "all groups start over")
     fault = offsets_fault(layout.root)
-    if fault:
-        findings.add(str(path), 0, fault)
+    if readable and fault:
+        findings.add("config", str(path), 0, fault, code="side-file")
+    if readable and not fault and (lost := _lost_groups(layout)):
+        findings.notice("config", str(path), lost, code="side-file")
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()
     for change in offsets.clamp(lambda topic, queue_id: facts.ends.get((topic, queue_id))):
         findings.add(
+            "offsets",
             str(path),
             0,
-            f"group {change.group} stored {change.stored} for {change.topic}/{change.queue_id}, "
-            f"which ends at {change.maximum}",
+            f"group {change.group} stored {change.was} for {change.topic}/{change.queue_id}, "
+            f"which ends at {change.now}",
         )

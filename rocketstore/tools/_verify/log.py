@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import (
@@ -19,14 +18,16 @@ from rocketstore._native.format.scanner import (
     scan_segment,
 )
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.dispatch.generations import RUN_MAX
 from rocketstore.log.queues.multi_dispatch import is_multi_dispatched, multi_dispatch_queues
 from rocketstore.log.recovery.parallel_scan import part_begin
+from rocketstore.tools._verify.facts import LogFacts, LostUnits, QueueFacts, Scope
+from rocketstore.tools._verify.names import has_queue, note_without_queue
 from rocketstore.tools.parallel import map_on_all_cores
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rocketstore._native.format.message import Message
     from rocketstore._native.format.scanner import ScanResult
@@ -34,77 +35,11 @@ if TYPE_CHECKING:
     from rocketstore.tools.report import Findings
     from rocketstore.values.callbacks import Progress
 
-__all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope", "scan_log", "walk_log"]
+__all__ = ["scan_log", "walk_log"]
 
 BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 #: Bytes of a file that one thread scans in one go.
 PART_BYTES = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Which part of the log is looked at, and how strictly.
-
-    `limit`: what a live writer has published; None: up to the end. `growing`: a process writes, so
-    that bytes after the end are no fault. `foreign`: whether another program wrote at an offset: it
-    may have put a message again with the record checksum of another (docs/durability.md#recovery).
-    """
-
-    begin: int
-    limit: int | None
-    growing: bool
-    foreign: Callable[[int], bool]
-
-
-@dataclass(slots=True)
-class QueueFacts:
-    """What the log says about one queue: its first and its next queue offset, and its records."""
-
-    first: int
-    next: int
-    records: int
-
-
-class LostUnits(NamedTuple):
-    """Queue offsets [first, end) that no record has: the next one is in `file` at `position`."""
-
-    topic: str
-    queue_id: int
-    first: int
-    end: int
-    file: str
-    position: int
-
-
-@dataclass(slots=True)
-class LogFacts:
-    """What the log says about the derived files. `files` by start offset; there may be gaps.
-
-    `queues` and `batches`, records that are inner batches, are there after a walk record by record;
-    `ends`, the next queue offsets, in the end. What no record has is in `lost`: `repair` gave it
-    up, or it is a gap up to the offset of a group (D-17), and the queues have to agree.
-    """
-
-    begin: int
-    end: int
-    files: dict[int, MappedFile]
-    records: int = 0
-    queues: dict[tuple[str, int], QueueFacts] = field(default_factory=dict)
-    ends: dict[tuple[str, int], int] = field(default_factory=dict)
-    batches: dict[tuple[str, int], int] = field(default_factory=dict)
-    lost: list[LostUnits] = field(default_factory=list)
-
-    @property
-    def file_size(self) -> int:
-        return next((file.size for file in self.files.values()), 1)
-
-    def message_at(self, physical_offset: int) -> Message:
-        """The record that begins at an offset, or `CorruptRecordError`."""
-        position = physical_offset % self.file_size
-        file = self.files.get(physical_offset - position)
-        if file is None or physical_offset >= self.end:
-            raise CorruptRecordError(physical_offset, "outside the log")
-        return read_message(file, position, file.size, verify=0)
 
 
 def scan_log(
@@ -112,7 +47,7 @@ def scan_log(
 ) -> LogFacts | None:
     """Counts the records of a log in which nothing is wrong; None when something may be."""
     used = _used(segments, scope)
-    facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
+    facts = _no_facts(segments, scope)
     parts = [part for segment in used for part in _parts(segment, scope)]
     total = sum(segment.size for segment in used)
     done = blanks = record_bytes = 0
@@ -136,6 +71,11 @@ def scan_log(
     counts.segments, counts.records, counts.blanks = len(used), facts.records, blanks
     counts.record_bytes, counts.lost_bytes = record_bytes, 0
     return facts
+
+
+def _no_facts(segments: Sequence[MappedFile], scope: Scope) -> LogFacts:
+    files = {file.start_offset: file for file in segments}
+    return LogFacts(scope.begin, scope.begin, files, scope.minimum)
 
 
 class _SegmentPart(NamedTuple):
@@ -202,18 +142,37 @@ def walk_log(
 ) -> LogFacts:
     """Reads record after record, names every fault, and steps over it."""
     used = _used(segments, scope)
-    facts = LogFacts(scope.begin, scope.begin, {file.start_offset: file for file in segments})
+    facts = _no_facts(segments, scope)
     counts = findings.counts
     counts.segments, counts.records, counts.blanks = len(used), 0, 0
     counts.record_bytes = counts.lost_bytes = 0
     total = sum(segment.size for segment in used)
     done = 0
+    before = scope.minimum
     for segment in used:
+        facts.hole(before, segment.start_offset)
+        before = segment.end_offset
         _Walk(segment, scope, facts, findings, last=segment is used[-1]).run()
         done += segment.size
         if progress is not None:
             progress("log", done, total)
+    for place, known in list(facts.queues.items()):
+        if known.again:
+            begin_again(facts, place)
     return facts
+
+
+def begin_again(facts: LogFacts, place: tuple[str, int]) -> None:
+    """The numbering of a queue began again: what counts is what came since."""
+    count = facts.queues[place].again
+    facts.queues[place] = QueueFacts(0, count, count)
+    facts.lost[:] = [lost for lost in facts.lost if lost[:2] != place]
+
+
+#: Of records that are behind others with their queue offsets.
+STRAY: Final = "queue offset 0 follows others, which go on behind it"
+#: What a page holds behind the last record of a log that RocketMQ wrote with `writeWithoutMmap`.
+PADDING: Final = "stale bytes behind the last record, up to the end of its page: RocketMQ's padding"
 
 
 class _Walk:
@@ -244,18 +203,26 @@ class _Walk:
             if data == segment.size:
                 if not self._last and rest >= BLANK_BYTES:
                     self._fault(position, "zeros up to the end of the file, without a blank")
+                    self._facts.hole(segment.start_offset + position, segment.end_offset)
                 return
             size = self._record(position) if data == position else 0
             if size == 0:
                 found = resynchronise(segment, position + 1, end, budget=budget)
+                if found is None and self._last and self._scope.padding(segment, position):
+                    self._findings.notice("log", segment.path, PADDING)
+                    return
                 if found is None and self._last and self._scope.growing:
                     return  # It is being written just now.
-                if data > position:
+                if found is None and segment.size < self._facts.file_size:
+                    pass  # the file lacks its end, which is named already
+                elif data > position:
                     self._fault(position, f"zeros, then bytes again at {data}")
                 else:
                     self._fault(position, self._reason(position))
                 size = (end if found is None else found) - position
                 counts.lost_bytes += size
+                here = segment.start_offset + position
+                self._facts.hole(here, here + size)
                 if found is None:
                     return
             else:
@@ -263,7 +230,7 @@ class _Walk:
             position += size
 
     def _fault(self, position: int, reason: str) -> None:
-        self._findings.add(self._segment.path, position, reason)
+        self._findings.add("log", self._segment.path, position, reason)
 
     def _reason(self, position: int) -> str:
         """Why no record can be believed at a position."""
@@ -294,14 +261,37 @@ class _Walk:
                 counts.record_bytes -= message.size
             else:
                 counts.stale_checksums += 1
+                if not self._scope.allow_stale_crc:
+                    text = "its own checksum does not hold, its body is whole"
+                    self._findings.add(
+                        "log", segment.path, position, f"record crc: {text}", code="record-crc"
+                    )
         counts.records += 1
         counts.record_bytes += message.size
         self._facts.records += 1
         prepared = message.prepared_transaction_offset
         if not damaged and prepared >= message.physical_offset and prepared > 0:
             self._fault(position, "its prepared message lies after it")
+        if not damaged:
+            self._facts.stored(message.store_timestamp_ms)
         self._queues(position, message, damaged=damaged)
         return message.size
+
+    def _begins_again(self, place: tuple[str, int], queue_offset: int, position: int) -> bool:
+        """Whether the numbering of a queue begins again with this record, or may do so: as a
+        dispatcher decides it (`log.dispatch.generations`)."""
+        known = self._facts.queues[place]
+        if queue_offset == 0:
+            known.again, known.again_at = 0, (self._segment.path, position)
+        if queue_offset == known.again < known.next:
+            known.again += 1
+            if known.again >= min(known.next, RUN_MAX):
+                begin_again(self._facts, place)
+            return True
+        if known.again:
+            self._findings.add("log", *known.again_at, f"{place[0]}/{place[1]}: {STRAY}")
+            known.again = 0
+        return False
 
     def _queues(self, position: int, message: Message, *, damaged: bool) -> None:
         """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged
@@ -309,30 +299,43 @@ class _Walk:
         wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
             return
+        waits = self._scope.waits(message)
         if message.sys_flag & INNER_BATCH:
             # Inner batches count messages, not records, and have batch queues (format 4.2).
             place = (message.topic, message.queue_id)
-            self._facts.batches[place] = self._facts.batches.get(place, 0) + 1
+            for counts in (self._facts.batches, self._facts.waiting_batches)[: 1 + waits]:
+                counts[place] = counts.get(place, 0) + 1
             return
         own = (message.topic, message.queue_id, message.queue_offset)
         further = multi_dispatch_queues(message) if is_multi_dispatched(message.topic) else []
         for topic, queue_id, queue_offset in (own, *further):
-            if queue_id < 0 or not is_safe_topic(topic.encode("utf-8", "replace")):
-                continue  # Such a name gets no queue; its record is read by offset.
+            if not has_queue(message, topic, queue_id):
+                if not damaged:
+                    note_without_queue(self._facts, message, topic, queue_id)
+                continue
             known = self._facts.queues.get((topic, queue_id))
             if damaged and (known is None or queue_offset != known.next):
                 continue
+            if damaged:
+                self._facts.damaged.append(
+                    (topic, queue_id, queue_offset, message.store_timestamp_ms)
+                )
             if known is None:
-                self._facts.queues[topic, queue_id] = QueueFacts(queue_offset, queue_offset + 1, 1)
+                new = QueueFacts(queue_offset, queue_offset + 1, 1, int(waits))
+                self._facts.queues[topic, queue_id] = new
                 continue
             if queue_offset > known.next:
+                known.gaps.append((known.next, queue_offset))
                 place = (self._segment.path, position)
                 self._facts.lost.append(
                     LostUnits(topic, queue_id, known.next, queue_offset, *place)
                 )
+            elif self._begins_again((topic, queue_id), queue_offset, position):
+                continue
             elif queue_offset != known.next:
-                text = f"queue offset {queue_offset} follows {known.next - 1}"
-                self._fault(position, f"{topic}/{queue_id}: {text}")
+                text = f"{topic}/{queue_id}: queue offset {queue_offset} follows {known.next - 1}"
+                self._findings.add("log", self._segment.path, position, text, code="twice")
                 continue  # another record has the unit: a dispatcher gives it to the first one
             known.next = queue_offset + 1
             known.records += 1
+            known.waiting += waits

@@ -6,9 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.format.queue_reader import check_units
@@ -20,22 +18,20 @@ from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
 from rocketstore.log.queues.multi_dispatch import multi_dispatch_queues
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
+from rocketstore.tools._verify.holes import DanglingUnits
 from rocketstore.tools.filler_records import is_pointed_filler
 from rocketstore.tools.parallel import map_on_all_cores
-from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
     from rocketstore._native.format.message import Message
     from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.log import LogFacts, LostUnits
+    from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import Findings
     from rocketstore.values.callbacks import Progress
 
-__all__ = ["QueueSeen", "check_lost", "compare_queues", "odd_file", "walk_queues"]
+__all__ = ["QueueSeen", "odd_file", "walk_queues"]
 
 STEP_UNITS = 8192
 
@@ -43,7 +39,7 @@ STEP_UNITS = 8192
 @dataclass(frozen=True, slots=True)
 class QueueSeen:
     """One queue as its units tell it. `own`: units of records that are of this queue by
-    themselves."""
+    themselves. `bad`: units that are wrong, `dangling` among them."""
 
     topic: str
     queue_id: int
@@ -52,6 +48,14 @@ class QueueSeen:
     matching: int
     own: int
     bad: int
+    file_size: int
+    dangling: DanglingUnits
+
+    def unit_place(self, queue_offset: int) -> tuple[str, int]:
+        """File and position of a unit."""
+        position = queue_offset * UNIT_SIZE % (self.file_size or UNIT_SIZE)
+        start = queue_offset * UNIT_SIZE - position
+        return str(Path(self.directory) / f"{start:020d}"), position
 
 
 def walk_queues(
@@ -80,71 +84,11 @@ def walk_queues(
     return seen
 
 
-def compare_queues(
-    layout: StoreLayout,
-    seen: list[QueueSeen],
-    facts: LogFacts,
-    findings: Findings,
-    *,
-    tail_may_miss: bool,
-) -> None:
-    """Every record has its unit: none is missing before, between or after the others."""
-    found = {(queue.topic, queue.queue_id): queue for queue in seen}
-    for (topic, queue_id), known in facts.queues.items():
-        queue = found.get((topic, queue_id))
-        end = 0 if queue is None else queue.next
-        without = known.records - (0 if queue is None else queue.matching + queue.bad)
-        after = min(max(0, without), max(0, known.next - max(end, known.first)))
-        findings.counts.undispatched += after
-        if tail_may_miss:
-            without -= after
-        if without > 0:
-            text = f"{counted(without, 'record')} without a unit; "
-            text += f"the log has {known.first} … {known.next - 1}"
-            where = str(layout.queue_directory(topic, queue_id))
-            findings.add(where, end * UNIT_SIZE, f"{text}, the queue ends at {end}")
-
-
 def odd_file(start: int, length: int, size: int) -> str:
     """What is wrong with a file that is none of its queue, in which files have `size` bytes."""
     if length != size:
         return f"{length} bytes, the others of the queue have {size}"
     return f"{length} bytes at {start} can be no file of a queue"
-
-
-def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Queue offsets that are missing in the log have units that stand for them in their queues."""
-    for lost in facts.lost:
-        if not _are_stood_for(layout.queue_directory(lost.topic, lost.queue_id), lost, facts):
-            text = f"queue offset {lost.end} follows {lost.first - 1}"
-            findings.add(lost.file, lost.position, f"{lost.topic}/{lost.queue_id}: {text}")
-
-
-def _are_stood_for(directory: Path, lost: LostUnits, facts: LogFacts) -> bool:
-    """By pre-blanks and by records of `repair`."""
-    first, end = lost.first * UNIT_SIZE, lost.end * UNIT_SIZE
-    for start, size in list_files(directory):
-        low, high = max(first, start), min(end, start + size)
-        if low != first or low >= high or size % UNIT_SIZE:
-            continue  # files in order: each begins where the one before ended
-        file = MappedFile.open(str(directory / f"{start:020d}"), start, size, "read")
-        try:
-            units = numpy.frombuffer(file.read(low - start, high - low), queue_file.UNIT_FIELDS)
-        finally:
-            file.close()
-        others = units[~_pre_blanks(units)]
-        if not all(_is_at(facts, *unit[:2]) for unit in others.tolist()):
-            return False
-        first = high
-    return first == end
-
-
-def _is_at(facts: LogFacts, physical_offset: int, size: int) -> bool:
-    try:
-        message = facts.message_at(physical_offset)
-    except CorruptRecordError:
-        return False
-    return message.size == size and is_pointed_filler(message)
 
 
 class _Look(NamedTuple):
@@ -154,6 +98,9 @@ class _Look(NamedTuple):
     units: int
     checked: tuple[int, int, int, int, int] | None
 
+
+#: What is wrong with a unit that points to no record: what that means, the whole log tells.
+_DANGLING: Final = "points to no record"
 
 #: The owner of the store has removed the file since it was listed: its records have expired.
 _GONE = _Look(-1, None)
@@ -187,6 +134,7 @@ class _QueueWalk:
         self._matching = 0
         self._own = 0
         self._bad = 0
+        self._dangling = DanglingUnits()
 
     def look(self, start: int, length: int) -> _Look | None:
         """Looks at one file, from any thread; None when it is no file of this queue."""
@@ -213,14 +161,16 @@ class _QueueWalk:
         for (start, length), look in zip(self.files, looks, strict=True):
             path = str(self._directory / f"{start:020d}")
             if look is None:
-                findings.add(path, 0, odd_file(start, length, self._size))
+                findings.add("derived", path, 0, odd_file(start, length, self._size))
                 expected_start += self._size if start == expected_start else 0
                 continue
             if look is _GONE:
                 expected_start = start + length
                 continue
             if start != expected_start:
-                findings.add(path, 0, f"the file of {expected_start} is missing before it")
+                findings.add(
+                    "derived", path, 0, f"the file of {expected_start} is missing before it"
+                )
             expected_start = start + length
             if ended:
                 self._behind(start)
@@ -236,6 +186,8 @@ class _QueueWalk:
             self._matching,
             self._own,
             self._bad,
+            self._size,
+            self._dangling,
         )
 
     def _open(self, start: int) -> contextlib.closing[MappedFile]:
@@ -249,7 +201,9 @@ class _QueueWalk:
         with self._open(start) as file:
             unit = file.find_data(0, file.size) // UNIT_SIZE
             if unit < file.size // UNIT_SIZE and queue_file.read_unit(file, unit) is not None:
-                self._findings.add(file.path, unit * UNIT_SIZE, "units after the end of the queue")
+                self._findings.add(
+                    "derived", file.path, unit * UNIT_SIZE, "units after the end of the queue"
+                )
 
     def _judge(self, start: int, look: _Look) -> None:
         """The units of a file: all together where all is well, else step by step, where it is not,
@@ -280,7 +234,7 @@ class _QueueWalk:
             topic=self._topic.encode(),
             queue_id=self._queue_id,
             first_queue_offset=file.start_offset // UNIT_SIZE + begin,
-            log_minimum=self._facts.begin,
+            log_minimum=self._facts.minimum,
             limit_offset=self._facts.end,
             tags=self._topic != SCHEDULE_TOPIC,  # there they hold a time (format 6.2)
         )
@@ -304,9 +258,12 @@ class _QueueWalk:
         fields = (units[name].tolist() for name in ("physical_offset", "size", "tags_code"))
         for number, unit in enumerate(zip(*fields, strict=True)):
             reason = self._unit(first + number, *unit)
-            if reason:
+            if reason == _DANGLING:
                 self._bad += 1
-                self._findings.add(file.path, (begin + number) * UNIT_SIZE, reason)
+                self._dangling.add(first + number, *unit[:2])
+            elif reason:
+                self._bad += 1
+                self._findings.add("derived", file.path, (begin + number) * UNIT_SIZE, reason)
 
     def _unit(self, queue_offset: int, physical_offset: int, size: int, code: int) -> str:
         """What is wrong with one unit, or ""."""
@@ -316,7 +273,7 @@ class _QueueWalk:
         if physical_offset <= self._last_physical_offset:
             return f"points to {physical_offset}, the unit before to {self._last_physical_offset}"
         reason = ""
-        if physical_offset >= self._facts.begin:  # else its record has expired
+        if physical_offset >= self._facts.minimum:  # else its record has expired
             reason = self._at_record(queue_offset, physical_offset, size, code)
         if not reason:  # a wrong one says nothing of those after it
             self._last_physical_offset = physical_offset
@@ -325,8 +282,8 @@ class _QueueWalk:
     def _at_record(self, queue_offset: int, physical_offset: int, size: int, code: int) -> str:
         try:
             message = self._facts.message_at(physical_offset)
-        except CorruptRecordError as error:
-            return f"points to {physical_offset}: {error.reason}"
+        except CorruptRecordError:
+            return _DANGLING
         return self._against(message, queue_offset, physical_offset, size, code)
 
     def _against(
@@ -364,8 +321,3 @@ class _QueueWalk:
             f"its extension unit has tags code {unit.tags_code} and store time "
             f"{unit.store_timestamp_ms}, the record {expected} and {message.store_timestamp_ms}"
         )
-
-
-def _pre_blanks(units: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
-    blank = (units["size"] == PRE_BLANK_SIZE) & (units["physical_offset"] == 0)
-    return numpy.asarray(blank, numpy.bool_)
