@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, Never, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
-from rocketstore.values import at_most, seconds
+from rocketstore.values import at_most, bounded, seconds
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -154,13 +154,20 @@ class Consumer:
             seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id, **unknown)
             await self._shielded(self._port.start(seek))
 
-    async def commit(self) -> dict[int, int]:
-        """Stores the positions for the group, durably, and returns them. A commit that is cancelled
-        may still be stored."""
+    async def commit(
+        self,
+        upto: Message | Mapping[int, int] | None = None,
+        *,
+        durability: Literal["disk", "os"] = "disk",
+    ) -> dict[int, int]:
+        """Stores the positions for the group, or those of `upto`, and returns them; see
+        `rocketstore.Consumer.commit`. A commit that is cancelled may still be stored."""
         with self._use():
             consumer = await self._ready()
             await self._fetched()
-            return await self._shielded(self._port.start(consumer.commit))
+            return await self._shielded(
+                self._port.start(consumer.commit, upto, durability=durability)
+            )
 
     async def lag(self) -> int:
         """Queue offsets between the positions and the ends of the queues, over all queues."""
@@ -260,7 +267,7 @@ class Consumer:
             raise
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"positions={self.positions}"
+        state = "closed" if self._closed else f"positions={bounded(self.positions)}"
         return f"<rocketstore.aio.Consumer topic={self._topic!r}, {state}>"
 
 

@@ -12,6 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import rocketstore
 from rocketstore import Placed, StoreClosedError
+from rocketstore.aio.fairness import Fairness
+from rocketstore.aio.put_future import PutFuture
 from rocketstore.aio.put_line import Place, Turn
 from rocketstore.values import Durability
 
@@ -25,10 +27,9 @@ T = TypeVar("T")
 IN_FLIGHT_MESSAGES = 16_384
 #: Bytes of records likewise. Half of the default `write_buffer_bytes`.
 IN_FLIGHT_BYTES = 4 << 20
-#: Of puts that are done at once, every so many lets the other tasks run.
-TURN_EVERY = 64
 #: As plain numbers: a put looks at them.
-NOT_PUT, IN_LINE, ATTEND = int(Placed.NOT_PUT), int(Placed.IN_LINE), int(Placed.ATTEND)
+NOT_PUT, IN_LINE = int(Placed.NOT_PUT), int(Placed.IN_LINE)
+ATTEND, MET = int(Placed.ATTEND), int(Placed.MET)
 #: Threads for what blocks: opening, reading, batches, a put that meets a full log.
 THREADS = 4
 
@@ -56,7 +57,7 @@ class LoopPort:
         self._room: list[asyncio.Future[None]] = []
         self._flush_asked = False
         self._timer: asyncio.TimerHandle | None = None
-        self._unyielded = 0
+        self._fairness = Fairness(self.loop)
         self._descriptor = self.native.fileno()
         self.loop.add_reader(self._descriptor, self._readable)
 
@@ -102,28 +103,32 @@ class LoopPort:
 
     def promise(
         self, result: rocketstore.PutResult, durability: Durability
-    ) -> asyncio.Future[rocketstore.PutResult]:
+    ) -> PutFuture[rocketstore.PutResult]:
         """What is done once `result` is as durable as was asked for."""
-        future: asyncio.Future[rocketstore.PutResult] = asyncio.Future(loop=self.loop)
+        future: PutFuture[rocketstore.PutResult] = PutFuture(loop=self.loop)
         return self.placed(self.native.promise(result, durability, future), future)
 
-    def promise_flushed(self, end_offset: int) -> asyncio.Future[None]:
-        """What is done once everything below `end_offset` is on disk."""
-        future: asyncio.Future[None] = asyncio.Future(loop=self.loop)
-        return self.placed(self.native.promise_flushed(end_offset, future), future)
+    def promise_flushed(self, end_offset: int) -> PutFuture[None]:
+        """What is done once everything below `end_offset` is on disk. No promise for what lies
+        below counts as in flight then."""
+        future: PutFuture[None] = PutFuture(loop=self.loop)
+        placed = self.native.promise_flushed(end_offset, future)
+        if placed == MET:  # the bell may have rung for the others, and not have been heard yet
+            self.native.settle()
+            self._give_room()
+        return self.placed(placed, future)
 
-    def placed(self, placed: int, future: asyncio.Future[T]) -> asyncio.Future[T]:
+    def placed(self, placed: int, future: PutFuture[T]) -> PutFuture[T]:
         """Does what the loop has to do for a future that is in line, or is done."""
         if placed == ATTEND:
             self._ask_for_flush()
             if self._timer is None:
                 self._expire()
         elif placed != IN_LINE:
-            self._unyielded += 1
-            if self._unyielded >= TURN_EVERY:
-                self._unyielded = 0
-                done, future = future, asyncio.Future(loop=self.loop)
-                self.loop.call_soon(_set_result, future, done.result())
+            fairness = self._fairness
+            fairness.puts += 1
+            if fairness.puts >= fairness.look_at:
+                return fairness.look(future)
         return future
 
     def _ask_for_flush(self) -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import rocketstore
 from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES, THREADS
+from rocketstore.aio.put_future import AlsoCoroutine
 from rocketstore.aio.store import Store
+from rocketstore.values import Pool
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Opening", "attach", "open_store"]
 
 
-class Opening:
+class Opening(AlsoCoroutine[Store]):
     """A store that is about to be opened: `async with` it, or await it and close the store
     yourself."""
 
@@ -38,12 +40,24 @@ class Opening:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(
-                f"the store is not open yet and has no {name!r}: say "
-                "`async with rocketstore.aio.open(…) as store`, or await what `open` returns",
-                name=name,
-                obj=self,
-            )
+            raise self._not_open(name)
+
+    def close(self) -> None:
+        """Of a coroutine: ends the wait of a task that opens the store.
+
+        Raises AttributeError where no task does: it is not the `close` of a store.
+        """
+        if getattr(self, "_waiting", None) is None:
+            raise self._not_open("close")
+        super().close()
+
+    def _not_open(self, name: str) -> AttributeError:
+        return AttributeError(
+            f"the store is not open yet and has no {name!r}: say "
+            "`async with rocketstore.aio.open(…) as store`, or await what `open` returns",
+            name=name,
+            obj=self,
+        )
 
     async def __aenter__(self) -> Store:
         self._store = await self._open()
@@ -81,6 +95,7 @@ def open_store(
     on_arrival: Listener | None = None,
     on_recovery: Progress | None = None,
     untrusted: bool = False,
+    check_queues: bool = False,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
     **options: Unpack[OpenOptions],
@@ -88,7 +103,7 @@ def open_store(
     """Opens a store for the running loop: `async with rocketstore.aio.open(path) as store`.
 
     Args:
-        path … untrusted, options: as in `rocketstore.open`, which runs on a thread.
+        path … check_queues, options: as in `rocketstore.open`, which runs on a thread.
         max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that
             a put waits before it is put.
         max_in_flight_bytes: bytes of their records likewise, 1 or more; one record fits always.
@@ -106,6 +121,7 @@ def open_store(
         on_arrival=on_arrival,
         on_recovery=on_recovery,
         untrusted=untrusted,
+        check_queues=check_queues,
         **options,
     )
     return Opening(opened, limits)
@@ -125,7 +141,7 @@ def attach(
 
 
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="rocketstore-aio")
+    return Pool(THREADS, "rocketstore-aio")
 
 
 def _limits(max_in_flight: int, max_in_flight_bytes: int) -> dict[str, int]:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rocketstore.values import without_frames
+
 __all__ = ["Place", "Turn"]
 
 
@@ -91,7 +93,7 @@ class Place:
                 self._made = self._attempt()
             except Exception as error:
                 self._made = self._reached.get_loop().create_future()
-                self._made.set_exception(error)
+                self._made.set_exception(without_frames(error))
         self.stand_first()
         if self._made is None:
             return True

@@ -14,6 +14,7 @@ from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessag
 from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.put_line import Place
+from rocketstore.aio.query import Query
 from rocketstore.aio.writer import Writer
 from rocketstore.values import durability_of, seconds, whole_number
 
@@ -226,19 +227,34 @@ class Store:
         """The message whose record begins at `physical_offset`; see `rocketstore.Store.get`."""
         return await self._port.call(self._store.get, physical_offset)
 
-    async def query(
+    def query(
         self,
         topic: str,
         key: str,
         *,
         begin: Timestamp | None = None,
         end: Timestamp | None = None,
+        order: Literal["newest", "oldest"] = "newest",
+        below: int | None = None,
+        above: int | None = None,
         limit: int | None = None,
-    ) -> list[Message]:
-        """Messages of `topic` with `key`, newest first; see `rocketstore.Store.query`."""
-        return await self._port.call(
-            self._store.query, topic, key, begin=begin, end=end, limit=limit
+        on_damage: Callable[[rocketstore.CorruptRecordError], object] | None = None,
+    ) -> Query:
+        """Messages of `topic` with `key`: `await` gives a list, `async for` one after the other.
+        Arguments as in `rocketstore.Store.query`; `on_damage` is called in a thread of the store."""
+        look = functools.partial(
+            self._store.query,
+            topic,
+            key,
+            begin=begin,
+            end=end,
+            order=order,
+            below=below,
+            above=above,
+            limit=limit,
+            on_damage=on_damage,
         )
+        return Query(self._port, look)
 
     async def offset_at(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import rocketstore
 from rocketstore import PutResult
 from rocketstore.aio.loop_port import IN_LINE, NOT_PUT
+from rocketstore.aio.put_future import PutFuture, put_task
 from rocketstore.aio.put_line import Place
 
 if TYPE_CHECKING:
@@ -87,8 +87,9 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-    ) -> asyncio.Future[PutResult]:
-        """Appends one message; await the result for its PutResult, once the promise is met.
+    ) -> PutFuture[PutResult]:
+        """Appends one message; await the result for its PutResult, once the promise is met. The
+        result also goes to `create_task`, `gather`, `wait_for` and the like.
 
         The message is in the log when this returns, also without the await, unless puts have to
         wait for room: then a task of its own sees to it. Arguments and errors are those of
@@ -102,7 +103,7 @@ class Writer:
         port, writer = self._port, self._writer
         port.check()
         if writer is not None and not port.turn.standing:
-            future: asyncio.Future[PutResult] = asyncio.Future(loop=port.loop)
+            future: PutFuture[PutResult] = PutFuture(loop=port.loop)
             placed = port.native.put(
                 writer, body, tags, keys, properties, flag, born_time, shard_key, durability, future
             )
@@ -112,7 +113,7 @@ class Writer:
                 return port.placed(placed, future)
         request = PutRequest(body, tags, keys, properties, flag, born_time, shard_key, durability)
         place = Place(port.turn, functools.partial(self._put_now, request))
-        place.task = task = port.loop.create_task(self._put(place, request))
+        place.task = task = put_task(self._put(place, request), port.loop)
         task.add_done_callback(place.leave)
         return task
 
@@ -127,7 +128,7 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-    ) -> asyncio.Future[PutResult]:
+    ) -> PutFuture[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""
         request = PutRequest(body, tags, keys, properties, flag, born_time, shard_key, durability)
@@ -202,16 +203,16 @@ class Writer:
             promised = await self._append(place, request)
         return await promised
 
-    def _put_now(self, request: PutRequest) -> asyncio.Future[PutResult] | None:
+    def _put_now(self, request: PutRequest) -> PutFuture[PutResult] | None:
         """Puts a message whose turn it is; None where that takes a wait."""
         port = self._port
         if self._writer is None or port.closed or port.full:
             return None
-        future: asyncio.Future[PutResult] = asyncio.Future(loop=port.loop)
+        future: PutFuture[PutResult] = PutFuture(loop=port.loop)
         placed = port.native.put(self._writer, *request, future)
         return None if placed == NOT_PUT else port.placed(placed, future)
 
-    async def _append(self, place: Place, request: PutRequest) -> asyncio.Future[PutResult]:
+    async def _append(self, place: Place, request: PutRequest) -> PutFuture[PutResult]:
         """Puts a message; gives what to await for its promise, which counts as in flight before the
         place is left."""
         port = self._port

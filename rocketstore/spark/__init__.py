@@ -8,8 +8,8 @@
 
 Importing this package imports neither pyspark nor pyarrow. Read in this order:
 
-- `session` makes a SparkSession, with a Java from `java`; `frame` has `read`; `submit` is the
-  program for spark-submit.
+- `session` makes a SparkSession, with a Java from `java`; `frame` has `read`; `foreach`
+  writes micro-batches; `submit` is the program for spark-submit.
 - `data_source` is what Spark asks. It hands reading to `source`, writing to `sink`.
 - `source`, `sink` and `jobs` are packages: what reads, what writes, and jobs over whole stores.
 - `errors` gives every error a code; `option_checks` and `paths` check what users give; `stores`
@@ -20,8 +20,9 @@ Importing this package imports neither pyspark nor pyarrow. Read in this order:
 Only `cli` imports this package, late. It imports exported names of the library and `arrow`.
 """
 
+from rocketstore.spark.foreach import batch_writer
 from rocketstore.spark.frame import read
-from rocketstore.spark.session import session
+from rocketstore.spark.session import register, session
 from rocketstore.spark.sink.serve import serve
 
-__all__ = ["read", "serve", "session"]
+__all__ = ["batch_writer", "read", "register", "serve", "session"]

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-from rocketstore import RocketStoreError
+from rocketstore import RocketStoreError, StoreRecoveringError, StoreReplacedError
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.errors import HINTS as LIBRARY_HINTS
 
@@ -33,6 +33,13 @@ HINTS: Final = {
     "replay_to_topic": "replay them with to_topic",
     "topics": "name others, or give failOnDataLoss=false",
 }
+
+
+#: Errors of a store that have a code of their own, whatever was done there.
+OWN_CODES: Final = (
+    (StoreReplacedError, "RS_STORE_REPLACED"),
+    (StoreRecoveringError, "RS_STORE_RECOVERING"),
+)
 
 
 class SparkFaceError(RocketStoreError):
@@ -62,8 +69,8 @@ def no_store(path: str, error: OSError) -> SparkFaceError:
 def coded_errors(
     code: str, path: str | os.PathLike[str], *passed: type[Exception]
 ) -> Iterator[None]:
-    """What the system or a store refuses at `path` becomes an error of this code, with host and
-    path; those of the kinds in `passed` stay as they are."""
+    """What the system or a store refuses at `path` becomes an error of this code, or of one in
+    OWN_CODES, with host and path; those of the kinds in `passed` stay as they are."""
     try:
         yield
     except SparkFaceError:
@@ -71,6 +78,7 @@ def coded_errors(
     except passed:
         raise
     except (OSError, RocketStoreError) as error:
+        code = next((own for kind, own in OWN_CODES if isinstance(error, kind)), code)
         name = os.fspath(path)
         place = f"host={socket.gethostname()} path={shown_uri(name) if is_uri(name) else name}"
         raise SparkFaceError(code, f"{place}: {error}") from error

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import re
 from collections.abc import Mapping
 
 from rocketstore.spark.errors import SparkFaceError
 
-__all__ = ["bad_option", "check_names", "number", "size", "switch"]
+__all__ = [
+    "bad_option",
+    "check_names",
+    "duration",
+    "number",
+    "size",
+    "switch",
+    "without_kafkas",
+]
+
+logger = logging.getLogger(__name__)
+
+#: What was warned of in this process.
+_warned: set[str] = set()
 
 #: Options that Spark itself adds to those of a source or sink.
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
@@ -15,6 +30,13 @@ SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
 TABLE_OWN = {"owner", "provider"}
 #: Options that had another name before 0.1.0, as Spark lowers them → the name now.
 RENAMED = {"locktimeout": "lockTimeoutS"}
+#: Options that only this package gives to itself: errors do not name them.
+INNER = {"conditions", "askFilters"}
+#: Options of Kafka's connector that are about its clients, as Spark lowers them.
+KAFKAS_OWN = {"groupidprefix", "maxrecordsperpartition"}
+KAFKAS_OWN_PREFIXES = ("fetchoffset.", "kafkaconsumer.")
+DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|min|h)", re.IGNORECASE)
+DURATIONS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
 
@@ -43,9 +65,13 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
         )
     unknown = sorted(set(given) - {name.lower() for name in known} - SPARK_OWN)
     if unknown:
+        shown = {name.lower(): name for name in known if name not in INNER}
+        near = [word for name in unknown for word in difflib.get_close_matches(name, shown, 1)]
+        meant = f"; perhaps {', '.join(shown[word] for word in near)} is meant" if near else ""
         raise SparkFaceError(
             "RS_UNKNOWN_OPTION",
-            f"{what} has no option {', '.join(unknown)}; known: {', '.join(sorted(known))}",
+            f"{what} has no option {', '.join(unknown)}{meant}; known: "
+            f"{', '.join(sorted(shown.values()))}",
         )
     if not given.get("path"):
         raise SparkFaceError(
@@ -54,6 +80,34 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
             "options, CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
         )
     return given
+
+
+def without_kafkas(options: Mapping[str, str], what: str) -> dict[str, str]:
+    """The options but those of Kafka's clients, which have no meaning here. `kafka.…` is expected,
+    of the others a warning says so, once."""
+    kept, aside = {}, []
+    for name, value in options.items():
+        lower = name.lower()
+        if lower in KAFKAS_OWN or lower.startswith(KAFKAS_OWN_PREFIXES):
+            aside.append(name)
+        elif not lower.startswith("kafka."):
+            kept[name] = value
+    text = f"{what} leaves aside options of Kafka's clients: {', '.join(sorted(aside))}"
+    if aside and text not in _warned:
+        _warned.add(text)
+        logger.warning("%s", text)
+    return kept
+
+
+def duration(given: Mapping[str, str], name: str, default_s: float) -> float:
+    """Seconds of a text as Spark writes it: `30s`, `15m`, `500ms`."""
+    text = given.get(name.lower())
+    if text is None:
+        return default_s
+    match = DURATION.fullmatch(text.strip())
+    if match is None:
+        raise bad_option(name, text, "a number and ms, s, m, min or h, like 15m")
+    return int(match[1]) * DURATIONS_S[match[2].lower()]
 
 
 def number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

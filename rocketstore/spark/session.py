@@ -13,7 +13,7 @@ from rocketstore.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "session"]
+__all__ = ["SETTINGS", "register", "session"]
 
 DISCOVERED = "pyspark_rocketstore"
 #: What `session` sets unless the caller does: measured choices, see docs/spark.md.
@@ -76,10 +76,21 @@ def session(
     return made
 
 
+def register(session: SparkSession) -> SparkSession:
+    """Makes `format("rocketstore")` known to a session that was made elsewhere; gives the session.
+
+    Spark finds data sources with the Python of PYSPARK_PYTHON, else with `python3` of the PATH,
+    which may have no rocketstore. Workers run that Python too: set PYSPARK_PYTHON, or
+    `spark.pyspark.python`, to one that has it.
+    """
+    from rocketstore.spark.data_source import RocketStoreDataSource
+
+    session.dataSource.register(RocketStoreDataSource)
+    return session
+
+
 def _make_known(session: SparkSession) -> None:
     """Spark finds sources in modules that lie in directories of the path. Of a tree that was
     installed as editable none does: it is found by an import alone."""
     if all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
-        from rocketstore.spark.data_source import RocketStoreDataSource
-
-        session.dataSource.register(RocketStoreDataSource)
+        register(session)

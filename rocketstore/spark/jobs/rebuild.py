@@ -40,6 +40,7 @@ def rebuild(
     path: str | os.PathLike[str],
     *,
     parts: int | None = None,
+    allow_stale_crc: bool = False,
     **options: Unpack[StoreOptions],
 ) -> RebuildReport:
     """Makes queues and index again as `rocketstore.tools.rebuild` does, and as safely; tasks make
@@ -48,6 +49,7 @@ def rebuild(
 
     Args:
         parts: of the log, 1 … 256, each whole segments; None: two for each core that Spark has.
+        allow_stale_crc: go on where the checksum of a whole record does not hold.
         options: further settings of `rocketstore.open`, as `index_slots` and `index_entries`.
 
     Raises:
@@ -68,7 +70,13 @@ def rebuild(
         count = whole_number("parts", parts, 1, PARTS_MAX)
     with coded_errors("RS_WRITE_FAILED", root):
         try:
-            return rebuild_here(root, workers=count, run_parts=run_parts, **options)
+            return rebuild_here(
+                root,
+                workers=count,
+                run_parts=run_parts,
+                allow_stale_crc=allow_stale_crc,
+                **options,
+            )
         except StoreLockedError as error:
             raise SparkFaceError("RS_STORE_LOCKED", f"{error}; close it there") from error
         except FileNotFoundError as error:

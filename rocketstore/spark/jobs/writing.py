@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from rocketstore.puts import SHARD_KEY
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import store_path
+from rocketstore.spark.sink.columns import ALIASES, COLUMNS, IGNORED
 from rocketstore.spark.sink.journal import committed
 from rocketstore.spark.sink.shards import committed_shards
 from rocketstore.spark.sink.staging import wrong_topic
@@ -26,6 +28,11 @@ MESSAGE_COLUMNS = (
     *("body", "topic", "queue_id", "tags", "keys", "properties", "born_timestamp"),
     *NUMBERS,
 )
+
+#: What a frame of messages may have besides, also as an export writes it.
+KNOWN = {*COLUMNS, *IGNORED, *MESSAGE_COLUMNS, "day"}
+
+logger = logging.getLogger(__name__)
 
 
 def append(
@@ -58,7 +65,13 @@ def append(
 
     if topic is not None:
         frame = frame.withColumn("topic", f.lit(topic))
+    for name, own in ALIASES.items():  # as the sink takes them
+        if name in frame.columns and own in MESSAGE_COLUMNS and own not in frame.columns:
+            frame = frame.withColumnRenamed(name, own)
     types = dict(frame.dtypes)
+    unknown = [name for name in types if name not in KNOWN]
+    if unknown:
+        logger.warning("columns that no message has are left out: %s", ", ".join(unknown))
     # Parquet of others may have columns of these names that mean something else.
     types = {n: kind for n, kind in types.items() if n not in NUMBERS or kind == "int"}
     frame = frame.select([name for name in MESSAGE_COLUMNS if name in types])
@@ -73,7 +86,9 @@ def append(
     number = 0 if version is None else version
     before = max(commits_of(place, name), default=-1)
     writer = frame.write.format("rocketstore").mode("append").option("path", place)
-    writer.options(txnAppId=name, txnVersion=number).options(**options).save()
+    # Done once, whatever the source has become since: the count says whether it was.
+    once = {"txnAppId": name, "txnVersion": number, "reusedVersion": "skip"}
+    writer.options(**once).options(**options).save()
     return 0 if number <= before else commits_of(place, name).get(number, 0)
 
 

@@ -22,7 +22,14 @@ from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.sink.cleanup import discard
 from rocketstore.spark.sink.file_lock import journal_lock
 from rocketstore.spark.sink.handover import Request
-from rocketstore.spark.sink.journal import Commit, Journal, Staged, sink_directory
+from rocketstore.spark.sink.journal import (
+    Commit,
+    Journal,
+    Staged,
+    check_reused,
+    facts_of,
+    sink_directory,
+)
 from rocketstore.spark.sink.staged_frames import (
     check_staged,
     count_present,
@@ -51,19 +58,23 @@ def commit(
     files: Sequence[Staged],
     *,
     lock_timeout_s: float = 60.0,
+    reuse: str = "fail",
     on_step: Step = no_step,
 ) -> bool:
     """Appends `files` unless `writer` has committed `version` already; True when they were
     appended, here or by the process that has the store open and serves it
     (`rocketstore.spark.serve`).
 
+    Args:
+        reuse: what happens where `version` was committed with other rows: one of `journal.REUSE`.
+
     Raises:
-        SparkFaceError: RS_STORE_LOCKED after `lock_timeout_s`; RS_STAGED_LOST, RS_STAGED_DAMAGED;
+        SparkFaceError: RS_VERSION_REUSED; RS_STORE_LOCKED after `lock_timeout_s`; RS_STAGED_LOST, RS_STAGED_DAMAGED;
             RS_WRITE_FAILED: the store cannot be opened, or fails while it is appended to;
             RS_HANDED_OVER when a process took the commit and reports nothing more: its outcome is
             open, until the same version is committed again.
     """
-    request = Request(path, writer, version, files)
+    request = Request(path, writer, version, files, reuse)
     largest = max((file.largest_body for file in files), default=0)
     with coded_errors("RS_WRITE_FAILED", path):
         store = reach(path, request, lock_timeout_s, on_step, largest)
@@ -73,7 +84,7 @@ def commit(
     with coded_errors("RS_WRITE_FAILED", path), store, journal_lock(path):
         on_step("locked")
         try:
-            return commit_to(store, path, writer, version, files, on_step)
+            return commit_to(store, path, writer, version, files, on_step, reuse=reuse)
         finally:
             request.forget()
 
@@ -87,6 +98,7 @@ def commit_to(
     on_step: Step = no_step,
     *,
     mixed: bool = False,
+    reuse: str = "fail",
 ) -> bool:
     """The same into an open store, under the journal's lock. `mixed`: others put messages
     meanwhile."""
@@ -101,6 +113,9 @@ def commit_to(
         )  # fmt: skip
     if version <= last:
         logger.info("%s has committed version %d already", writer, version)
+        noted = journal.noted(writer, version)
+        if noted is not None and files:
+            check_reused(writer, version, noted, files, reuse)
         discard(files)
         return False
     for file in files:
@@ -152,7 +167,7 @@ def flushed_end(store: Store) -> int:
 def finish(store: Store, journal: Journal, intended: Commit, on_step: Step) -> None:
     end = flushed_end(store)
     on_step("flushed")
-    journal.note(intended, end)
+    journal.note(intended, end, facts_of(intended.files))
     on_step("noted")
     discard(intended.files)
     on_step("discarded")

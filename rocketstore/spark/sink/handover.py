@@ -52,7 +52,9 @@ def inbox_directory(path: str) -> Path:
 class Request:
     """One commit that may be handed in; used by one thread."""
 
-    def __init__(self, path: str, writer: str, version: int, files: Sequence[Staged]) -> None:
+    def __init__(
+        self, path: str, writer: str, version: int, files: Sequence[Staged], reuse: str = "fail"
+    ) -> None:
         directory = inbox_directory(path)
         name = uuid.uuid4().hex
         self._waiting = directory / f"{name}.json"
@@ -63,6 +65,7 @@ class Request:
             "writer": writer,
             "version": version,
             "files": [asdict(file) for file in files],
+            "reuse": reuse,
         }
         #: Whether it was ever handed in.
         self.handed_in = False
@@ -130,6 +133,8 @@ class TakenCommit:
     writer: str
     version: int
     files: tuple[Staged, ...]
+    #: Of an asker of 0.1, which does not say it: nothing is compared.
+    reuse: str = "skip"
 
     @classmethod
     def load(cls, file: Path) -> TakenCommit:
@@ -138,7 +143,12 @@ class TakenCommit:
             found = json.loads(file.read_text(encoding="utf-8"))
             if found["format"] != 1:
                 raise ValueError("not a request of format 1")
-            return cls(str(found["writer"]), int(found["version"]), staged_files(found["files"]))
+            return cls(
+                str(found["writer"]),
+                int(found["version"]),
+                staged_files(found["files"]),
+                str(found.get("reuse", "skip")),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
 

@@ -16,32 +16,46 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rocketstore.spark.errors import SparkFaceError
 
 __all__ = [
+    "REUSE",
+    "TOPICS_MAX",
     "Commit",
     "Journal",
     "Staged",
+    "check_reused",
     "committed",
+    "facts_of",
     "file_name",
     "is_pending",
     "needed_files",
+    "reused",
     "sink_directory",
     "staged_files",
     "sync_directory",
     "write_durably",
 ]
 
+logger = logging.getLogger(__name__)
+
 #: Commits of each writer that stay in its file; only the last one decides anything.
 REMEMBERED = 100
 #: Fields that are noted of each commit.
 NOTED = ("version", "begin", "end", "rows")
+
+#: What happens to a version that was committed with other rows: an error; nothing; or an error only
+#: where it went to other topics, since a micro-batch that is tried again may have other rows.
+REUSE: Final = ("fail", "skip", "retry")
+#: Topics that are noted of a commit; where it has more, none is.
+TOPICS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,8 @@ class Staged:
     chunks: tuple[tuple[int, int, int], ...]
     #: No body has more bytes; 0: not known.
     largest_body: int = 0
+    #: Of its messages; empty: not known.
+    topics: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -95,6 +111,7 @@ def staged_files(found: list[dict[str, Any]]) -> tuple[Staged, ...]:
             f["rows"],
             tuple((a, b, c) for a, b, c in f["chunks"]),
             f.get("largest_body", 0),
+            tuple(f.get("topics", ())),
         )
         for f in found
     )
@@ -174,12 +191,19 @@ class Journal:
         """After this the commit will be finished, whichever process dies."""
         write_durably(self._pending, {"format": 1, **asdict(commit)})
 
-    def note(self, commit: Commit, end: int) -> None:
-        """Everything of the commit is in the log, durably, below `end`."""
+    def note(self, commit: Commit, end: int, facts: Mapping[str, Any]) -> None:
+        """Everything of the commit is in the log, durably, below `end`. `facts`: more of its
+        rows."""
         if commit.version > self.last_version(commit.writer):
-            commits = self.commits(commit.writer)
+            commits = self._noted(commit.writer)
             commits.append(
-                {"version": commit.version, "begin": commit.begin, "end": end, "rows": commit.rows}
+                {
+                    "version": commit.version,
+                    "begin": commit.begin,
+                    "end": end,
+                    "rows": commit.rows,
+                    **facts,
+                }
             )
             content = {"format": 1, "writer": commit.writer, "commits": commits[-REMEMBERED:]}
             write_durably(self._file(commit.writer), content)
@@ -191,11 +215,21 @@ class Journal:
 
     def commits(self, writer: str) -> list[dict[str, int]]:
         """The last commits of a writer, oldest first: version, begin, end, rows."""
+        return [{name: commit[name] for name in NOTED} for commit in self._noted(writer)]
+
+    def noted(self, writer: str, version: int) -> dict[str, Any] | None:
+        """All that is known of one of the last commits of a writer."""
+        return next((one for one in self._noted(writer) if one["version"] == version), None)
+
+    def _noted(self, writer: str) -> list[dict[str, Any]]:
         file = self._file(writer)
         found = self._read(file)
         with _coded_damage(file):
             commits = [] if found is None else found["commits"]
-            return [{name: commit[name] for name in NOTED} for commit in commits]
+            for commit in commits:
+                for name in NOTED:
+                    commit[name]
+            return [dict(commit) for commit in commits]
 
     def last_version(self, writer: str) -> int:
         commits = self.commits(writer)
@@ -225,3 +259,55 @@ def _coded_damage(path: Path) -> Iterator[None]:
         raise SparkFaceError(
             "RS_JOURNAL_DAMAGED", f"{path}: {error!r}; nothing was appended"
         ) from error
+
+
+# ---- a version that is written again ----
+
+# The same rows, or others under a name that is taken. A second write under the name and number of a first one
+# is not written. That is right for one that is tried again, and loses rows where two writes have one name, as
+# two topics of one micro-batch.
+
+
+def facts_of(files: Sequence[Staged]) -> dict[str, Any]:
+    """What the journal notes of the rows of a commit, besides their count."""
+    topics = sorted({topic for file in files for topic in file.topics})
+    known = all(file.topics for file in files) and len(topics) <= TOPICS_MAX
+    return {
+        "bytes": sum(file.size for file in files),
+        "topics": topics if known else None,
+    }
+
+
+def check_reused(
+    writer: str, version: int, noted: Mapping[str, Any], files: Sequence[Staged], reuse: str
+) -> None:
+    """Compares what is to be written with what the journal notes of the same version.
+
+    Raises:
+        SparkFaceError: RS_VERSION_REUSED, by `reuse`, one of REUSE.
+    """
+    now = {"rows": sum(file.rows for file in files), **facts_of(files)}
+    other = {
+        name: (noted[name], value)
+        for name, value in now.items()
+        if value is not None and noted.get(name) is not None and noted[name] != value
+    }
+    if not other or reuse == "skip":
+        return
+    differ = ", ".join(f"{name} {was}, now {value}" for name, (was, value) in other.items())
+    text = f"version {version} of {writer} was written with {differ}"
+    was, value = other.get("topics", ((), ()))
+    if reuse == "retry" and not ("topics" in other and set(was).isdisjoint(value)):
+        logger.warning("%s: nothing is written of it again", text)
+        return
+    raise reused(writer, version, differ)
+
+
+def reused(writer: str, version: int, differ: str) -> SparkFaceError:
+    """The error; `differ` says what was written, and what comes now."""
+    return SparkFaceError(
+        "RS_VERSION_REUSED",
+        f"version {version} of {writer} was written with {differ}; nothing is written: "
+        "give each write a name of its own, txnAppId='job-topic', or a larger txnVersion; "
+        "reusedVersion=skip leaves out whatever comes under a version that was written",
+    )

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rocketstore.archive import is_uri, shown_uri
-from rocketstore.spark.option_checks import bad_option, check_names, number, size, switch
+from rocketstore.spark.option_checks import (
+    bad_option,
+    check_names,
+    number,
+    size,
+    switch,
+    without_kafkas,
+)
 from rocketstore.spark.paths import directory_of, store_path
 
 __all__ = ["WriteOptions"]
@@ -17,13 +24,16 @@ WRITE_NAMES = {
     "createStore": "true (default), or false: a path without a store is an error",
     "topic": "of all messages, whatever their rows say",
     "queueId": "where rows without a queue_id go; default 0",
-    "queues": "rows without a queue_id go to queues 0 … n - 1 in turns",
+    "queues": "rows without a queue_id go to queues 0 … n - 1: those of one key to one queue",
+    "queueBy": "with queues: key (default), or turns: also rows with a key go in turns",
+    "nullBody": "fail (default): a bad row; or empty: a message with an empty body, a tombstone",
     "badRows": "fail (default), drop, or divert: into Parquet files in badRowsPath",
     "badRowsPath": "directory that tasks and committer share; default inside the store",
     "lockTimeoutS": "seconds to wait for the process that holds the store; default 60",
     "maxMessageSizeBytes": "largest body; default 4 MiB",
     "txnAppId": "name of this writer for exactly-once; default: the query's id",
     "txnVersion": "number of this write under txnAppId; must grow",
+    "reusedVersion": "fail (default), or skip: other rows under a version that was written",
     "stagingPath": "directory that tasks and committer share; default inside the store",
     "shards": "a store of its own for each partition: auto, or how many there may be; batch only",
     "segmentBytes": "with shards: size of their log files; default 1g",
@@ -40,12 +50,17 @@ class WriteOptions:
     topic: str | None
     queue_id: int
     queues: int | None
+    #: Whether a key, where there is one, chooses the queue; None: not said, as True.
+    by_key: bool | None
+    null_is_empty: bool
     drop_bad_rows: bool
     bad_rows_path: str | None
     lock_timeout_s: float
     max_body_bytes: int
     app_id: str | None
     version: int | None
+    #: Whether other rows under a version that was written are left out, and no error.
+    skip_reused: bool
     #: None: in the store.
     staging: str | None
     #: None: one store; 0: as many shards as there are partitions; else so many at most.
@@ -54,7 +69,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        options = {k: v for k, v in options.items() if not k.lower().startswith("kafka.")}
+        options = without_kafkas(options, "the sink")
         given = check_names(options, WRITE_NAMES, "the sink")
         shards = _shards(given)
         bad_rows = given.get("badrows", "fail").lower()
@@ -81,17 +96,45 @@ class WriteOptions:
             given.get("topic"),
             number(given, "queueId", 0, 0, 2**31 - 1),
             number(given, "queues", 0, 1, 65536) or None,
+            _by_key(given),
+            _null_is_empty(given),
             bad_rows != "fail",
             directory_of("badRowsPath", bad_rows_path, shared) if bad_rows == "divert" else None,
             float(number(given, "lockTimeoutS", 60, 0, 86400)),
             size(given, "maxMessageSizeBytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),
             None if version < 0 else version,
+            _skips_reused(given),
             # The process that finishes the commit may work in another directory.
             directory_of("stagingPath", staging, shared) if staging else None,
             shards,
             size(given, "segmentBytes", 1 << 30, 64 << 10, 2**31 - 1),
         )
+
+
+def _by_key(given: Mapping[str, str]) -> bool | None:
+    text = given.get("queueby")
+    if text is None:
+        return None
+    if text.lower() not in ("key", "turns"):
+        raise bad_option("queueBy", text, "key or turns")
+    if "queues" not in given:
+        raise bad_option("queueBy", text, "needs queues, the number of queues to choose from")
+    return text.lower() == "key"
+
+
+def _null_is_empty(given: Mapping[str, str]) -> bool:
+    text = given.get("nullbody", "fail").lower()
+    if text not in ("fail", "empty"):
+        raise bad_option("nullBody", given["nullbody"], "fail or empty")
+    return text == "empty"
+
+
+def _skips_reused(given: Mapping[str, str]) -> bool:
+    text = given.get("reusedversion", "fail").lower()
+    if text not in ("fail", "skip"):
+        raise bad_option("reusedVersion", given["reusedversion"], "fail or skip")
+    return text == "skip"
 
 
 def _shards(given: Mapping[str, str]) -> int | None:

@@ -22,6 +22,7 @@ from rocketstore.spark.sink.commit import commit_to
 from rocketstore.spark.sink.file_lock import journal_lock
 from rocketstore.spark.sink.handover import TakenCommit, give_answer, take, waiting
 from rocketstore.spark.sink.store_access import Step, no_step
+from rocketstore.values import runs_here, start_thread, without_frames
 
 __all__ = ["StoreServer", "serve"]
 
@@ -62,10 +63,10 @@ class StoreServer:
         self._lock = journal_lock(self._path)
         self._thread = threading.Thread(target=self._run, name="rocketstore-inbox", daemon=True)
         try:
-            self._thread.start()
-        except RuntimeError as error:
+            start_thread(self._thread)
+        except BaseException:
             self._lock.release()
-            raise OSError(f"no thread for {self._thread.name}: {error}") from error
+            raise
 
     @property
     def alive(self) -> bool:
@@ -79,7 +80,7 @@ class StoreServer:
             Exception: whatever ended the thread before.
         """
         self._ending.set()
-        if self._thread is not threading.current_thread():
+        if not runs_here(self._thread):
             self._thread.join()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -99,7 +100,7 @@ class StoreServer:
             # The asker sees that no process serves any more, and finishes the commit itself.
             logger.info("%s was closed while a commit was appended", self._path)
         except BaseException as error:
-            self._failure = error
+            self._failure = without_frames(error)
             logger.error("%s is not served any more: %r", self._path, error)
         finally:
             self._lock.release()
@@ -146,6 +147,7 @@ class StoreServer:
                 asked.files,
                 progress,
                 mixed=True,
+                reuse=asked.reuse,
             )
         except StoreClosedError:
             raise

@@ -102,6 +102,7 @@ class ShardWriter(DataSourceArrowWriter):
                 writer=options.app_id,
                 version=version,
                 lock_timeout_s=options.lock_timeout_s,
+                skip_reused=options.skip_reused,
             )
         for message in done:
             if message.bad_rows is not None:

@@ -28,7 +28,7 @@ from typing import Any
 
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.sink.file_lock import FileLock
-from rocketstore.spark.sink.journal import sync_directory, write_durably
+from rocketstore.spark.sink.journal import reused, sync_directory, write_durably
 from rocketstore.spark.sink.store_access import Step, no_step
 
 __all__ = [
@@ -82,8 +82,12 @@ def refuse_shards(path: str, why: str) -> None:
 
 def committed_shards(path: str, writer: str) -> dict[int, int]:
     """Rows by version of what a writer has added."""
+    return _rows_by_version(_read(path) or {"shards": []}, writer)
+
+
+def _rows_by_version(manifest: dict[str, Any], writer: str) -> dict[int, int]:
     found: dict[int, int] = {}
-    for shard in (_read(path) or {"shards": []})["shards"]:
+    for shard in manifest["shards"]:
         if shard.get("writer") == writer:
             found[shard["version"]] = found.get(shard["version"], 0) + shard["rows"]
     return found
@@ -100,13 +104,15 @@ def commit_shards(
     writer: str | None = None,
     version: int = 0,
     lock_timeout_s: float = 60.0,
+    skip_reused: bool = False,
     on_step: Step = no_step,
 ) -> bool:
     """Adds what tasks have written under `_staged/<run>` unless `writer` has committed `version`
     already, and removes the rest of the run; True when it was added. Without a writer it always is.
 
     Raises:
-        SparkFaceError: RS_SHARDS_LOCKED after `lock_timeout_s` seconds; RS_STAGED_LOST;
+        SparkFaceError: RS_VERSION_REUSED: it has committed other rows, unless `skip_reused`;
+            RS_SHARDS_LOCKED after `lock_timeout_s` seconds; RS_STAGED_LOST;
             RS_JOURNAL_DAMAGED.
     """
     root = Path(path)
@@ -115,6 +121,8 @@ def commit_shards(
         found = _read(path) or {"format": 1, "shards": [], "writers": {}, "pending": None}
         _finish(root, found, on_step)
         known = writer is not None and version <= found["writers"].get(writer, -1)
+        if known and not skip_reused and shards:
+            _check_reused(found, str(writer), version, shards)
         if not known:
             for shard in shards:
                 _check_there(root / shard.name)
@@ -144,6 +152,16 @@ def commit_shards(
         on_step("removed")
         _remove_orphans(root)
     return not known
+
+
+def _check_reused(
+    found: dict[str, Any], writer: str, version: int, shards: Sequence[Shard]
+) -> None:
+    """By the rows alone: the tasks of one that is tried again may be others."""
+    was = _rows_by_version(found, writer).get(version)
+    rows = sum(shard.rows for shard in shards)
+    if was is not None and was != rows:
+        raise reused(writer, version, f"rows {was}, now {rows}")
 
 
 def abandon_shards(path: str, run: str) -> bool:

@@ -117,6 +117,9 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
         seen[name] = field.name
     if "body" not in seen:
         raise SparkFaceError("RS_NO_BODY", f"no column body (or value) among {schema.names}")
+    if options.by_key and not {"keys", "shard_key"} & set(seen):
+        allowed = "needs a column key, keys or shard_key"
+        raise bad_option("queueBy", "key", f"{allowed}, there are {', '.join(schema.names)}")
     if "topic" not in seen and options.topic is None:
         raise SparkFaceError("RS_NO_TOPIC", "neither a column topic nor the option topic")
 
@@ -136,6 +139,8 @@ def routing_of(options: WriteOptions) -> Routing:
         options.queues,
         options.drop_bad_rows,
         options.max_body_bytes,
+        options.by_key is not False,
+        options.null_is_empty,
     )
 
 
@@ -212,13 +217,22 @@ class SinkWriter:
                 bad_rows.abandon()
             raise
 
-    def append(self, messages: Sequence[Any], writer: str, version: int) -> None:
+    def append(
+        self, messages: Sequence[Any], writer: str, version: int, reuse: str = "fail"
+    ) -> None:
         done = [message for message in messages if message is not None]
         done.sort(key=lambda message: message.partition)
         staged = [message.staged for message in done if message.staged is not None]
         options = self.options
         if staged:
-            commit(options.path, writer, version, staged, lock_timeout_s=options.lock_timeout_s)
+            commit(
+                options.path,
+                writer,
+                version,
+                staged,
+                lock_timeout_s=options.lock_timeout_s,
+                reuse="skip" if options.skip_reused else reuse,
+            )
         for message in done:
             if message.bad_rows is not None:
                 kept_by = writer_of_store(options, writer)
@@ -274,7 +288,8 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             if any(m is not None and (m.staged or m.bad_rows) for m in messages):
                 raise SparkFaceError("RS_NO_QUERY_ID", "the query has no id: give txnAppId")
             return
-        self.append(messages, writer, batchId)
+        # A micro-batch that is tried again is the same input; its rows may be others.
+        self.append(messages, writer, batchId, reuse="retry")
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self.drop(messages, self.writer_of(messages), batchId)

@@ -42,6 +42,10 @@ class Routing:
     queues: int | None = None
     drop_bad_rows: bool = False
     max_body_bytes: int = 4 << 20
+    #: Whether keys choose among `queues` where there is no shard key.
+    by_key: bool = True
+    #: Whether a row without a body is a message with an empty one, and no bad row.
+    null_is_empty: bool = False
 
 
 def stage(
@@ -54,6 +58,7 @@ def stage(
     row."""
     name = os.path.join(directory, f"{uuid.uuid4().hex}.frames")
     chunks, row, largest, room = [], 0, 0, bytearray()
+    topics: set[str] = set()
     with coded_errors("RS_WRITE_FAILED", directory):
         os.makedirs(directory, exist_ok=True)
         opened = SyncedFile(name)
@@ -67,6 +72,7 @@ def stage(
                         file.write(frames)
                     chunks.append((len(frames), count, crc32(frames)))
                     largest = max(largest, largest_body(part))
+                    topics |= topics_in(part, routing)
                 frames.release()
         with coded_errors("RS_WRITE_FAILED", name):
             file.finish()
@@ -75,7 +81,16 @@ def stage(
             os.unlink(name)
         return None
     rows = sum(chunk[1] for chunk in chunks)
-    return Staged(name, rows, tuple(chunks), min(largest, routing.max_body_bytes))
+    most = min(largest, routing.max_body_bytes)
+    return Staged(name, rows, tuple(chunks), most, tuple(sorted(topics)))
+
+
+def topics_in(batch: pa.RecordBatch, routing: Routing) -> set[str]:
+    """Of a batch, also of rows that cannot be messages."""
+    if routing.topic is not None:
+        return {routing.topic}
+    found = named_columns(narrowed(batch)).get("topic")
+    return set() if found is None else {topic for topic in found.unique().to_pylist() if topic}
 
 
 def largest_body(batch: pa.RecordBatch) -> int:
@@ -152,7 +167,7 @@ def columns_of(
         "bodies": texts(columns["body"]),
         "topics": topics,
         "topic_rows": topic_rows,
-        "queue_ids": queues_of(columns, rows, first_row, routing),
+        "queue_ids": queues_of(columns, about.texts.get("keys"), first_row, routing),
         "born_timestamps_ms": born_of(columns.get("born_timestamp"), rows),
     }
 
@@ -184,7 +199,7 @@ def wrong_rows(columns: dict[str, Any], rows: int, routing: Routing) -> dict[int
     """Rows that are not one message, without what it must have, or with a topic that none may have;
     and why."""
     found: dict[int, str] = {}
-    for name in ("body", "topic"):
+    for name in ("topic",) if routing.null_is_empty else ("body", "topic"):
         array = columns.get(name)
         if array is not None and array.null_count:
             nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
@@ -256,30 +271,39 @@ def topics_of(array: Any, rows: int, routing: Routing) -> tuple[list[str], Any]:
     return array.dictionary.to_pylist(), numbers_of(array.indices, -1)
 
 
-def queues_of(columns: dict[str, Any], rows: int, first_row: int, routing: Routing) -> Any:
+def queues_of(columns: dict[str, Any], keys: Any, first_row: int, routing: Routing) -> Any:
+    """`keys`: as messages have them, one text for each row, or None."""
+    if "keys" not in columns or not routing.by_key:
+        keys = None
+    rows = len(columns["body"])
+    chosen = own_queues((columns.get("shard_key"), keys), rows, first_row, routing)
     given = columns.get("queue_id")
     if given is None:
-        return own_queues(columns.get("shard_key"), rows, first_row, routing)
+        return chosen
     if not given.null_count:
         return given.to_numpy(zero_copy_only=False)
     nulls = given.is_null().to_numpy(zero_copy_only=False)
-    chosen = own_queues(columns.get("shard_key"), rows, first_row, routing)
-    queues = numbers_of(given, 0)
-    return np.where(nulls, chosen, queues).astype(np.int32)
+    return np.where(nulls, chosen, numbers_of(given, 0)).astype(np.int32)
 
 
-def own_queues(shard_keys: Any, rows: int, first_row: int, routing: Routing) -> Any:
-    """Queues of rows that do not say theirs."""
+def own_queues(by: tuple[Any, ...], rows: int, first_row: int, routing: Routing) -> Any:
+    """Queues of rows that do not say theirs: the first column of `by` that has a text chooses, else
+    they go in turns."""
     if routing.queues is None:
         return routing.queue_id
-    turns = ((np.arange(rows) + first_row) % routing.queues).astype(np.int32)
-    if shard_keys is None:
-        return turns
-    keys = shard_keys.dictionary_encode()
-    found = [shard_queue_id(key, routing.queues) for key in keys.dictionary.to_pylist()]
-    numbers = numbers_of(keys.indices, 0)
-    chosen = np.asarray([*found, 0], np.int32)[numbers]
-    return np.where(given_texts(shard_keys), chosen, turns).astype(np.int32)
+    queues = ((np.arange(rows) + first_row) % routing.queues).astype(np.int32)
+    for column in reversed(by):
+        if column is None:
+            continue
+        texts_of = column.dictionary_encode()
+        found = [
+            shard_queue_id(key if isinstance(key, str) else key.decode(errors="replace"),
+                           routing.queues)
+            for key in texts_of.dictionary.to_pylist()
+        ]  # fmt: skip
+        chosen = np.asarray([*found, 0], np.int32)[numbers_of(texts_of.indices, 0)]
+        queues = np.where(given_texts(column), chosen, queues).astype(np.int32)
+    return queues
 
 
 def born_of(array: Any, rows: int) -> Any:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rocketstore import Message
     from rocketstore.columns import Columns
 
-__all__ = ["by_bytes", "by_rows", "record_start"]
+__all__ = ["by_bytes", "by_rows", "holds_rows", "record_start"]
 
 #: Bytes before an offset in which the record that covers it is looked for at first.
 LOOK_BACK_BYTES = 1 << 20
@@ -54,6 +54,16 @@ def by_rows(store: Store, begin: int, end: int, most: int, wanted: dict[str, Any
             return int(columns["physical_offset"][last]) + int(columns["size"][last])
         taken = int(upto[-1])
     return end
+
+
+def holds_rows(store: Store, begin: int, end: int, least: int, wanted: dict[str, Any]) -> bool:
+    """Whether there are so many messages that are wanted."""
+    found = 0
+    for columns in _walk(store, begin, end, **wanted):
+        found += int(np.sum(_messages_in(store, columns)))
+        if found >= least:
+            return True
+    return False
 
 
 def _messages_in(store: Store, columns: Columns) -> Any:

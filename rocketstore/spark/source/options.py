@@ -10,7 +10,15 @@ from typing import Any
 
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.option_checks import bad_option, check_names, number, size, switch
+from rocketstore.spark.option_checks import (
+    bad_option,
+    check_names,
+    duration,
+    number,
+    size,
+    switch,
+    without_kafkas,
+)
 from rocketstore.spark.paths import store_path
 from rocketstore.spark.schema import VIEWS, Field, choose
 from rocketstore.spark.source.conditions import Condition, parse_conditions
@@ -31,6 +39,11 @@ READ_NAMES = {
     "view": f"names of columns: {', '.join(VIEWS)}",
     "startingOffsets": "earliest, latest, or JSON of queue offsets",
     "endingOffsets": "latest, or JSON of queue offsets; batch only",
+    "startingOffsetsByTimestamp": (
+        'JSON {"topic": {"0": milliseconds}}: the first message then or later'
+    ),
+    "startingOffsetsByTimestampStrategy": "where there is none: error (default), or latest",
+    "endingOffsetsByTimestamp": "likewise: before that message, or latest; batch only",
     "begin": "messages stored then or later: milliseconds since 1970, or ISO 8601 with a time zone",
     "end": "messages stored before, likewise; batch only",
     "startingTimestamp": "Kafka's name of begin; milliseconds",
@@ -46,10 +59,25 @@ READ_NAMES = {
     "askFilters": "true: for rocketstore.spark.read alone",
     "maxBytesPerTrigger": "streams: bytes of log in a micro-batch; default 256m",
     "maxOffsetsPerTrigger": "streams: messages in a micro-batch",
+    "minOffsetsPerTrigger": "streams: wait for so many messages, or for maxTriggerDelay",
+    "maxTriggerDelay": "streams: longest wait for minOffsetsPerTrigger; default 15m",
     "consumerGroup": "streams: publish how far they have come as offsets of this group",
 }
-STREAM_ONLY = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "consumerGroup")
-BATCH_ONLY = ("endingOffsets", "end", "endingTimestamp", "conditions", "askFilters")
+STREAM_ONLY = (
+    "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "consumerGroup",
+)
+BATCH_ONLY = (
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "end",
+    "endingTimestamp",
+    "conditions",
+    "askFilters",
+)
 #: Kafka's names of bounds of time → ours.
 TIMES = {"startingTimestamp": "begin", "endingTimestamp": "end"}
 #: Options that name topics.
@@ -82,13 +110,21 @@ class ReadOptions:
     max_bytes: int | None
     max_rows: int | None
     group: str | None
+    #: Milliseconds in place of offsets, which win over `starting` and `ending`; None: not given.
+    starting_times: QueueOffsets | None
+    ending_times: QueueOffsets | None
+    #: Whether a time after the last message means its end, and no error.
+    late_is_latest: bool
+    #: Messages that a micro-batch waits for, and for how long at most; 0: for none.
+    min_rows: int
+    max_delay_s: float
     #: Arguments of rocketstore.scan.
     wanted: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> ReadOptions:
         """`stream` None: only the schema is asked for."""
-        options = {k: v for k, v in options.items() if not k.lower().startswith("kafka.")}
+        options = without_kafkas(options, "the source")
         given = check_names(options, READ_NAMES, "the source")
         for name in BATCH_ONLY if stream else STREAM_ONLY if stream is False else ():
             if name.lower() in given:
@@ -122,6 +158,8 @@ class ReadOptions:
             else None,
             rows or None,
             _group(given),
+            *_times(given, wanted),
+            *_least(given, rows),
             wanted,
         )
 
@@ -131,7 +169,12 @@ def _check_archive(path: str, given: Mapping[str, str], stream: bool | None) -> 
     if stream:
         allowed = "a stream follows a store's directory; read an archive as a batch"
         raise bad_option("path", shown_uri(path), allowed)
-    for name in ("startingOffsets", "endingOffsets"):
+    for name in (
+        "startingOffsets",
+        "endingOffsets",
+        "startingOffsetsByTimestamp",
+        "endingOffsetsByTimestamp",
+    ):
         if "{" in (text := given.get(name.lower(), "")):
             allowed = "queue offsets need a store's queues, an archive has none; choose by time"
             raise bad_option(name, text, allowed)
@@ -284,6 +327,48 @@ def _offsets(given: Mapping[str, str], name: str, default: int) -> int | QueueOf
                 raise bad_option(name, text, "queue ids and offsets; -2 earliest, -1 latest")
             offsets.setdefault(topic, {})[int(queue)] = offset
     return offsets
+
+
+def _times(
+    given: Mapping[str, str], wanted: Mapping[str, Any]
+) -> tuple[QueueOffsets | None, QueueOffsets | None, bool]:
+    """As in Kafka's connector a time of all queues wins over those of each."""
+    found: list[QueueOffsets | None] = []
+    for name, whole in (
+        ("startingOffsetsByTimestamp", "begin"),
+        ("endingOffsetsByTimestamp", "end"),
+    ):
+        times = _by_queue(given, name) if name.lower() in given else None
+        found.append(None if whole in wanted else times)
+    name = "startingOffsetsByTimestampStrategy"
+    strategy = given.get(name.lower(), "error").lower()
+    if strategy not in ("error", "latest"):
+        raise bad_option(name, given[name.lower()], "error or latest")
+    return found[0], found[1], strategy == "latest"
+
+
+def _by_queue(given: Mapping[str, str], name: str) -> QueueOffsets:
+    text = given[name.lower()]
+    found: QueueOffsets = {}
+    for topic, queues in _json(name, text).items():
+        pairs = queues.items() if isinstance(queues, dict) else [("", None)]
+        for queue, time_ms in pairs:
+            if not (queue.isdecimal() and type(time_ms) is int and time_ms >= 0):
+                raise bad_option(name, text, 'JSON like {"topic": {"0": milliseconds since 1970}}')
+            found.setdefault(topic, {})[int(queue)] = time_ms
+    if not found:
+        raise bad_option(name, text, 'JSON like {"topic": {"0": milliseconds since 1970}}')
+    return found
+
+
+def _least(given: Mapping[str, str], most: int) -> tuple[int, float]:
+    least = number(given, "minOffsetsPerTrigger", 0, 1, 2**62)
+    if most and least > most:
+        text = given["minoffsetspertrigger"]
+        raise bad_option("minOffsetsPerTrigger", text, f"at most maxOffsetsPerTrigger, {most}")
+    if "maxtriggerdelay" in given and not least:
+        raise bad_option("maxTriggerDelay", given["maxtriggerdelay"], "needs minOffsetsPerTrigger")
+    return least, duration(given, "maxTriggerDelay", 900.0)
 
 
 def _check_order(

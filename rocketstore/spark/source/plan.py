@@ -32,7 +32,15 @@ from rocketstore.spark.schema import scan_columns
 from rocketstore.spark.sink.shards import shard_paths
 from rocketstore.spark.source.conditions import keep, narrow
 from rocketstore.spark.source.options import LATEST, ReadOptions
-from rocketstore.spark.source.queue_offsets import Bounds, Offsets, between, ends, starts
+from rocketstore.spark.source.queue_offsets import (
+    Bounds,
+    Offsets,
+    asked_end,
+    asked_start,
+    between,
+    ends,
+    starts,
+)
 from rocketstore.spark.source.topic_check import Present, check_archive, check_store, note_present
 from rocketstore.spark.stores import open_to_read
 
@@ -149,17 +157,18 @@ def _plan_batch(options: ReadOptions, present: Present) -> tuple[list[Scan], Bou
     shards = shard_paths(options.path)
     if shards is not None:
         return plan_shards(options, shards, present), {}
-    with open_to_read(options.path) as store:
+    with open_to_read(options.path, lossy=not options.fail_on_data_loss) as store:
         note_present(store, options.wanted, present)
         firsts: Offsets = {}
         lasts: Offsets = {}
         begin, end = store.begin_offset, store.visible_offset
-        if options.starting == LATEST:
+        starting, ending = asked_start(store, options), asked_end(store, options)
+        if starting == LATEST:
             begin = end
-        elif isinstance(options.starting, dict):
-            firsts, begin = starts(store, options, options.starting)
-        if isinstance(options.ending, dict):
-            lasts = ends(store, options, options.ending)
+        elif isinstance(starting, dict):
+            firsts, begin = starts(store, options, starting)
+        if isinstance(ending, dict):
+            lasts = ends(store, options, ending)
     bounds = between(firsts, lasts)
     if narrowed is None:
         return [], bounds
@@ -176,6 +185,8 @@ def plan_shards(options: ReadOptions, shards: list[str], present: Present) -> li
     for name, offsets in (
         ("startingOffsets", options.starting),
         ("endingOffsets", options.ending),
+        ("startingOffsetsByTimestamp", options.starting_times),
+        ("endingOffsetsByTimestamp", options.ending_times),
     ):
         if isinstance(offsets, dict):
             raise bad_option(name, offsets, "earliest or latest for shards, or the path of one")

@@ -16,6 +16,8 @@ from rocketstore.values import RecordFilter
 __all__ = [
     "Bounds",
     "Offsets",
+    "asked_end",
+    "asked_start",
     "between",
     "bounds_in",
     "ends",
@@ -32,6 +34,43 @@ Offsets = dict[tuple[str, int], int]
 #: (topic, queue id) → queue offsets [first, last) that are wanted; queues that are not named: all.
 Bounds = dict[tuple[str, int], tuple[int, int]]
 EVERYTHING = (0, 2**63 - 1)
+
+
+def asked_start(store: Store, options: ReadOptions) -> int | QueueOffsets:
+    """What startingOffsets says, or startingOffsetsByTimestamp, which wins.
+
+    Raises:
+        SparkFaceError: RS_BAD_OPTION: no message was stored then or later; RS_NO_TOPIC_THERE.
+    """
+    if options.starting_times is None:
+        return options.starting
+    late = options.late_is_latest
+    return _by_time(store, options, "startingOffsetsByTimestamp", options.starting_times, late)
+
+
+def asked_end(store: Store, options: ReadOptions) -> int | QueueOffsets:
+    """The same of endings, where a time after the last message means the end."""
+    if options.ending_times is None:
+        return options.ending
+    return _by_time(store, options, "endingOffsetsByTimestamp", options.ending_times, True)
+
+
+def _by_time(
+    store: Store, options: ReadOptions, name: str, times: QueueOffsets, late: bool
+) -> QueueOffsets:
+    found: QueueOffsets = {}
+    for topic, queues in times.items():
+        for queue_id, time_ms in queues.items():
+            if queue_id not in store.queues(topic):
+                found.setdefault(topic, {})[queue_id] = EARLIEST  # `_settled` says what it means
+                continue
+            offset = store.offset_at(topic, queue_id, time_ms)
+            if offset >= store.max_queue_offset(topic, queue_id) and not late:
+                allowed = f"{topic!r}/{queue_id} has no message of {time_ms} or later"
+                strategy = "startingOffsetsByTimestampStrategy=latest begins at its end"
+                raise bad_option(name, time_ms, f"{allowed}; {strategy}")
+            found.setdefault(topic, {})[queue_id] = offset
+    return found
 
 
 def starts(

@@ -1,9 +1,10 @@
 """How far a stream has come and may go: what the streaming source decides, without Spark.
 
-An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. A
-stream that began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue
-offset}}}: what the option means is settled once, when the stream begins. A queue offset that leaves
-out no message after `phys` is not listed.
+An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. Where
+there is a record before that place, "last" describes it (`history`). A stream that began with queue
+offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option means is
+settled once, when the stream begins. A queue offset that leaves out no message after `phys` is not
+listed.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from rocketstore import Store
+from rocketstore import Store, StoreReplacedError
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.sink.shards import refuse_shards
-from rocketstore.spark.source.microbatch import by_bytes, by_rows, record_start
+from rocketstore.spark.source.history import not_this_history, record_before
+from rocketstore.spark.source.microbatch import by_bytes, by_rows, holds_rows, record_start
 from rocketstore.spark.source.options import LATEST, ReadOptions
 from rocketstore.spark.source.plan import plan
 from rocketstore.spark.source.queue_offsets import (
     Bounds,
+    asked_start,
     between,
     bounds_in,
     first_offsets,
@@ -53,21 +56,26 @@ class Progress:
         self._frozen: int | None = None
         self._seen = -1
         self._looked_at = 0.0
+        self._last: tuple[int, dict[str, int] | None] = -1, None
+        self._given_at = float("-inf")
+        self._warned: set[str] = set()
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
             self._store = None
+            self._last = -1, None
 
     def initial(self) -> dict[str, Any]:
         """Where a new query begins; a query that has a checkpoint goes on from there instead."""
         store, options = self._opened(), self._options
         if options.fail_on_data_loss:
             check_names(options.path, options.wanted.get("topics") or ())
-        if options.starting == LATEST:
+        starting = asked_start(store, options)
+        if starting == LATEST:
             return self._offset(self._durable())
-        if isinstance(options.starting, dict):
-            firsts, begin = starts(store, options, options.starting, self._durable())
+        if isinstance(starting, dict):
+            firsts, begin = starts(store, options, starting, self._durable())
             return self._offset(begin, needed_from(store, between(firsts, {}), begin))
         return self._offset(store.begin_offset)
 
@@ -88,31 +96,42 @@ class Progress:
         """
         begin = self._place(start)
         end = self._durable()
-        if end < begin:
-            if self._frozen is not None and begin <= self._opened().flushed_offset:
-                return start  # another query's target, or an older one: nothing to do
-            raise SparkFaceError(
-                "RS_LOG_TRUNCATED",
-                f"{self._options.path} ends at {end}, below {begin} of the checkpoint: the store "
-                "was replaced by an older copy, or lost its end; start with a new checkpoint",
-            )
-        if end == begin:
-            return start
-        if not unlimited:
+        self._check_history(start)
+        if end == begin or (self._frozen is not None and end < begin <= self._log_end()):
+            return start  # nothing new; or the target is another query's, or an older one
+        if end > begin and not unlimited:
+            if self._waits(begin, end):
+                return start
             end = self._limited(begin, end)
+        self._given_at = time.monotonic()
         bounds = self._bounds(start)
         return self._offset(end, bounds and needed_from(self._opened(), bounds, end))
 
+    def _waits(self, begin: int, end: int) -> bool:
+        """Whether a micro-batch waits for more messages. The first one never does, as in Kafka's
+        source."""
+        options = self._options
+        if not options.min_rows or self._frozen is not None:
+            return False
+        if time.monotonic() >= self._given_at + options.max_delay_s:
+            return False
+        store = self._opened()
+        begin = record_start(store, max(begin, store.begin_offset))
+        return not holds_rows(store, begin, end, options.min_rows, options.wanted)
+
     def parts(self, start: dict[str, Any], end: dict[str, Any]) -> tuple[list[Scan], Bounds]:
-        """Scans of [start, end), and the queue offsets that are wanted."""
+        """Scans of [start, end), and the queue offsets that are wanted.
+
+        Raises:
+            SparkFaceError: as `latest`; RS_DATA_LOST: what is wanted was trimmed.
+        """
         first, last = self._place(start), self._place(end)
         store = self._opened()
-        if last > store.flushed_offset:
-            raise SparkFaceError(
-                "RS_LOG_TRUNCATED",
-                f"{self._options.path} ends at {store.flushed_offset}, below {last} of the "
-                "checkpoint: the store was replaced by an older copy, or lost its end",
-            )
+        for offset in (start, end):
+            self._check_history(offset)
+        last = min(last, self._log_end())
+        if first > last:
+            return [], {}
         first = record_start(store, self._kept(first, last))
         bounds = self._bounds(start) or {}
         return plan(self._options, first, last, bounds), bounds
@@ -120,9 +139,17 @@ class Progress:
     # ---- places ----
 
     def _opened(self) -> Store:
+        """Opened again where another store has its place: the checkpoint says whether the stream
+        goes on there."""
+        try:
+            if self._store is not None:
+                self._store.flushed_offset  # noqa: B018
+        except StoreReplacedError:
+            self.close()
         if self._store is None:
             refuse_shards(self._options.path, "a stream needs one store; read them as a batch")
-            self._store = open_to_read(self._options.path)
+            lossy = not self._options.fail_on_data_loss
+            self._store = open_to_read(self._options.path, lossy=lossy)
             self._looked_at = time.monotonic()
             self._uuid = store_uuid(self._options.path)
         return self._store
@@ -142,11 +169,19 @@ class Progress:
         self._seen = end
         return max(store.begin_offset, end)
 
+    def _log_end(self) -> int:
+        store = self._opened()
+        return max(store.begin_offset, store.flushed_offset)
+
     def _offset(self, physical: int, bounds: Bounds | None = None) -> dict[str, Any]:
-        if bounds is None:
-            return {"v": VERSION, "store": self._uuid, "phys": physical}
-        first = first_offsets(bounds)
-        return {"v": WITH_BOUNDS, "store": self._uuid, "phys": physical, "from": first}
+        if self._last[0] != physical:
+            self._last = physical, record_before(self._opened(), physical)
+        offset: dict[str, Any] = {"v": VERSION, "store": self._uuid, "phys": physical}
+        if self._last[1] is not None:
+            offset["last"] = self._last[1]
+        if bounds is not None:
+            offset |= {"v": WITH_BOUNDS, "from": first_offsets(bounds)}
+        return offset
 
     def _bounds(self, offset: dict[str, Any]) -> Bounds | None:
         """The queue offsets that a batch beginning at `offset` still needs; None in a stream
@@ -175,6 +210,27 @@ class Progress:
                 f"is of {offset['store']}; start with a new checkpoint",
             )
         return int(offset["phys"])
+
+    def _check_history(self, offset: dict[str, Any]) -> None:
+        """Raises RS_LOG_TRUNCATED, or warns once, where the log is not the one in which `offset` was
+        made."""
+        place, end = int(offset["phys"]), self._log_end()
+        if end < place:
+            why = f"ends at {end}, below {place} of the checkpoint"
+        elif found := not_this_history(self._opened(), offset):
+            why = f"was not written up to {place} of the checkpoint in this history: {found}"
+        else:
+            return
+        text = (
+            f"{self._options.path} {why}: the store was replaced by an older copy, or lost its end"
+        )
+        if self._options.fail_on_data_loss:
+            raise SparkFaceError(
+                "RS_LOG_TRUNCATED", f"{text}; start with a new checkpoint{HINTS['data_loss']}"
+            )
+        if text not in self._warned:
+            self._warned.add(text)
+            logger.warning("%s; the stream goes on at %d", text, min(place, end))
 
     def _kept(self, first: int, last: int) -> int:
         """`first`, or the begin of the log when what lay before it was removed."""
