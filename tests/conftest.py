@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from rocketstore.log.layout.ownership import make_directories
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 SEED = pytest.StashKey[int]()
 #: A proof may build the extensions anew and run for minutes; other tests have the limit of pyproject.toml.
 PROOF_TIMEOUT_S = 1200
+# A busy machine is no fault of an example.
+hypothesis.settings.register_profile("rocketstore", deadline=None)
+hypothesis.settings.load_profile("rocketstore")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
     node.workerinput["seed"] = node.config.stash[SEED]  # type: ignore[attr-defined]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["told"] = campaign.TOLD
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    campaign.TOLD.extend(getattr(node, "workeroutput", {}).get("told", []))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

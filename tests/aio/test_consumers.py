@@ -260,6 +260,13 @@ def test_get_query_and_what_is_there(tmp_path: Path) -> None:
             one = await writer.put(b"a", keys="k")
             await writer.put(b"b")
             assert [m.body for m in await store.query("t", "k")] == [b"a"]
+            async with asyncio.TaskGroup() as group:
+                asked = group.create_task(store.query("t", "k", limit=1, order="oldest"))
+            assert [m.body for m in asked.result()] == [b"a"]
+            assert [m.body async for m in store.query("t", "k")] == [b"a"]
+            assert [m.body async for m in store.query("t", "none")] == []
+            with pytest.raises(ValueError, match="order = 'x'"):
+                await store.query("t", "k", order="x")  # type: ignore[arg-type]
             assert (await store.get(one.physical_offset)).body == b"a"
             assert await store.topics() == ["t"]
             assert await store.queues("t") == [0, 1]

@@ -295,6 +295,23 @@ def test_a_cancelled_put_that_a_thread_goes_on_with_is_not_overtaken(tmp_path: P
         assert [m.body for m in everything(store, "t")] == [*expected, b"last"]
 
 
+def test_flush_leaves_nothing_in_flight(tmp_path: Path) -> None:
+    """Also when the disk was done before the loop heard of it."""
+
+    async def main() -> None:
+        async with open_small(tmp_path, durability="disk") as store:
+            writer = store.writer("t")
+            await writer.put(b"opened")
+            put = writer.put(b"body")
+            put.cancel()
+            store.blocking.wait_flushed(store.end_offset)  # without a turn of the loop
+            assert store.in_flight == 1
+            await store.flush()
+            assert (store.in_flight, store.in_flight_bytes) == (0, 0)
+
+    run(main)
+
+
 @pytest.mark.parametrize("durability", ["disk", "os"])
 def test_cancelled_at_random(tmp_path: Path, rng: random.Random, durability: str) -> None:
     """Acknowledged ⊆ recovered ⊆ sent, each at most once, whatever is cancelled when; and no waiter,

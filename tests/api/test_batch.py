@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import re
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rocketstore import MessageRejectedError, MessageTooLargeError
+import rocketstore
+from rocketstore import MessageTooLargeError
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small
 
 
@@ -62,14 +66,63 @@ def test_one_bad_body_stores_nothing(tmp_path: Path) -> None:
 
 def test_larger_than_a_segment(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
-        with pytest.raises(MessageTooLargeError, match="smaller batches"):
+        with pytest.raises(MessageTooLargeError, match="smaller batches") as caught:
             store.writer("orders").put_batch([b"x" * 1000] * 5)
         assert store.end_offset == 0
+    assert re.fullmatch(
+        r"the batch of 5 messages takes 5\d{3} bytes in the log, and a file of the log takes at "
+        r"most 4088; send smaller batches, or open a new store with "
+        r"commit_log_file_size_bytes = 5\d{3} or more",
+        str(caught.value),
+    )
 
 
-def test_an_empty_batch_is_refused(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store, pytest.raises(MessageRejectedError, match="empty batch"):
-        store.writer("orders").put_batch([])
+@pytest.mark.parametrize("several", [False, True])
+def test_larger_than_the_write_buffer(several: bool, tmp_path: Path) -> None:
+    """The option that the text names, with its value, is enough."""
+    options: dict[str, Any] = {
+        "commit_log_file_size_bytes": 1 << 20,
+        "max_message_size_bytes": 1000,
+        "durability": "disk",
+    }
+    messages = [rocketstore.NewMessage("orders", b"x" * 1000) for _ in range(500)]
+    with rocketstore.open(tmp_path, write_buffer_bytes=1 << 17, **options) as store:
+        writer = store.writer("orders")
+        with pytest.raises(MessageTooLargeError, match="of the write buffer takes") as caught:
+            store.put_batch(messages) if several else writer.put_batch([b"x" * 1000] * 500)
+        assert store.end_offset == 0
+    said = re.search(r"write_buffer_bytes = (\d+) or more", str(caught.value))
+    assert said is not None
+    with rocketstore.open(tmp_path, write_buffer_bytes=int(said[1]), **options) as store:
+        writer = store.writer("orders")
+        if several:
+            assert store.put_batch(messages).count == 500
+        else:
+            assert writer.put_batch([b"x" * 1000] * 500).count == 500
+
+
+@pytest.mark.parametrize("durability", [None, "memory", "os", "disk"])
+def test_an_empty_batch_is_nothing(durability: Any, tmp_path: Path) -> None:
+    with open_small(tmp_path, durability="os") as store:
+        writer = store.writer("orders", queue_id=3)
+        assert writer.put_batch([], durability=durability).queue_id == 3
+        for result in (
+            writer.put_batch([], durability=durability),
+            writer.put_batch(iter(()), durability=durability),
+            store.put_batch([], durability=durability),
+        ):
+            assert (result.count, result.size, result.durability) == (0, 0, durability or "os")
+            assert result.physical_offsets == result.queue_ids == list(result.queue_offsets) == []
+            assert pickle.loads(pickle.dumps(result)) == result
+            store.wait_flushed(result.end_offset)
+            assert (repr(result)[:10], result.message_id) == ("PutResult(", "")
+        with pytest.raises(ValueError, match="durability = 'fsync'"):
+            store.put_batch([], durability="fsync")  # type: ignore[arg-type]
+        assert (store.end_offset, store.topics()) == (0, [])
+    with pytest.raises(rocketstore.StoreClosedError):
+        writer.put_batch([])
+    with pytest.raises(rocketstore.StoreClosedError):
+        store.put_batch([])
 
 
 def test_any_iterable(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError, DecompressionError, OffsetOutOfRangeError
+from rocketstore import (
+    ConfigError,
+    DecompressionError,
+    MissingSegmentsError,
+    OffsetOutOfRangeError,
+)
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.batch_queue import decode_unit
@@ -225,7 +230,9 @@ def test_a_log_without_its_last_files(made: BatchStore, caplog: pytest.LogCaptur
     made.put_batch([(b"x" * 3000, {})])
     files = sorted((made.root / "commitlog").iterdir())
     files[-1].unlink()
-    with open_small(made.root, "r") as store:
+    with pytest.raises(MissingSegmentsError, match="the queues point up to"):
+        open_small(made.root, "r")
+    with open_small(made.root, "r", force=True) as store:
         assert f"the queues point up to {made.end}" in str(store.recovery.missing)
         assert bodies(store) == made.bodies[:-1]
     assert "segments of the commit log are missing" in caplog.text

@@ -36,6 +36,20 @@ def test_a_put_into_a_log_that_was_cut_fails_the_store(tmp_path: Path) -> None:
     assert (tmp_path / "abort").exists()
 
 
+def test_a_full_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tmpfs takes a page for a hole that is read, and has none when it is full."""
+    with open_small(tmp_path, durability="os") as store:
+        store.writer("orders").put(b"x")
+        dispatched(store).flush()
+        size = segments(tmp_path)[0].stat().st_size
+        os.truncate(segments(tmp_path)[0], 0)
+        full = os.statvfs_result((4096, 4096, 10, 0, 0, 10, 0, 0, 0, 255))
+        monkeypatch.setattr(os, "statvfs", lambda path: full)
+        with pytest.raises(ReadFailedError, match="no room on its file system"):
+            store.get(0)
+        os.truncate(segments(tmp_path)[0], size)
+
+
 def test_a_range_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
     """D-13 D-34: reading goes on behind it, puts go on."""
     with open_small(tmp_path, durability="os") as store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from rocketstore import Store, StoreClosedError
 from rocketstore._native.os import syscalls
+from rocketstore.tools import rebuild
 from tests.support.file_tools import Calls, Killed
 from tests.support.small_store import dispatched, open_small, parts
 from tests.support.waiting import wait_until
@@ -179,3 +181,57 @@ def test_a_full_disk_does_not_keep_a_store(calls: Calls, tmp_path: Path) -> None
     calls.fail("pwrite", *[errno.ENOSPC] * 9)
     store.destroy()
     assert not root.exists()
+
+
+LONG = 200 * "a"
+
+
+def dig(top: Path, name: str, depth: int) -> None:
+    """Directories with a file each, one in another, down to where no path reaches."""
+    top.mkdir(exist_ok=True)
+    fd = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=fd)
+        below = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=below))
+        os.close(fd)
+        fd = below
+    os.close(fd)
+
+
+@pytest.mark.parametrize(("name", "depth"), [("a", 1100), (LONG, 30)])
+def test_directories_in_one_another_are_removed_however_deep(
+    tmp_path: Path, name: str, depth: int
+) -> None:
+    """A call for each ended at 1,000 of them, and a path at 4,095 bytes; the store was gone by then."""
+    root = tmp_path / "store"
+    open_small(root).close()
+    (root / "rocketstore" / "quarantine").mkdir(exist_ok=True)
+    dig(root / "rocketstore" / "quarantine", name, depth)
+    dig(root / "rocketstore" / "deep-0", name, 3)  # a name that the removal would take, too
+    open_small(root).destroy()
+    assert not root.exists()
+
+
+def test_a_removal_of_deep_directories_that_is_stopped_is_completed(
+    tmp_path: Path, calls: Calls
+) -> None:
+    root = tmp_path / "store"
+    open_small(root).close()
+    dig(root / "rocketstore" / "quarantine", LONG, 30)
+    store = open_small(root)
+    calls.fail("rename", None, None, errno.EIO)
+    with pytest.raises(OSError, match=r"\[Errno 5\]"):
+        store.destroy()
+    open_small(root).close()
+    assert list((root / "rocketstore" / "quarantine").iterdir()) == []
+    assert list((root / "rocketstore").glob("deep-*")) == []
+
+
+def test_a_rebuild_removes_deep_directories_that_one_before_left(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_small(root) as store:
+        store.writer("orders").put(b"x")
+    dig(root / "rocketstore" / "rebuild", LONG, 30)
+    rebuild(root)
+    assert not (root / "rocketstore" / "rebuild").exists()

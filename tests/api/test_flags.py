@@ -70,7 +70,7 @@ def test_a_failed_store_says_so(tmp_path: Path) -> None:
         parts(store).commit_log.fail(cause)
         for _ in range(2):
             [state] = store.flags.states
-            assert (state.reason, state.cause) == (Reason.NOT_WRITEABLE, cause)
+            assert (state.reason, repr(state.cause)) == (Reason.NOT_WRITEABLE, repr(cause))
             assert "gone" in str(store.flags)
             assert not store.flags.writeable
             store.flags.clear(Reason.NOT_WRITEABLE)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store, tools
-from rocketstore._native.os.mapped_file import mapped_files
+from rocketstore._native.os.mapping import mapped_files
 from tests.support.small_store import SMALL, dispatched, open_small
 
 QUEUES = 60

@@ -27,6 +27,7 @@ def live(tmp_path: Path) -> Iterator[LiveWriter]:
     writer.close()
 
 
+@pytest.mark.usefixtures("unlooked")
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_messages_without_a_queue_file_are_not_passed_over(tmp_path: Path, mode: str) -> None:
     """As the table of statuses says. They are in the log, and a rebuild finds them."""

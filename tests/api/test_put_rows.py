@@ -230,8 +230,7 @@ def test_a_message_that_is_wrong_is_named_and_nothing_is_stored(
         ):
             with pytest.raises(TypeError, match=said):
                 store.put_batch(several)  # type: ignore[arg-type]
-        with pytest.raises(MessageRejectedError, match="an empty batch"):
-            store.put_batch([])
+        assert store.put_batch([]).count == 0
         with pytest.raises(ValueError, match="timeout_s"):
             store.put_batch(MESSAGES, timeout_s=float("nan"))
         assert store.end_offset == 0
@@ -239,7 +238,7 @@ def test_a_message_that_is_wrong_is_named_and_nothing_is_stored(
 
 def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
-        with pytest.raises(MessageTooLargeError, match="segment"):
+        with pytest.raises(MessageTooLargeError, match="a file of the log takes at most"):
             store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(20)])
         assert store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(5)]).count == 5
         assert store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(5)]).count == 5

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore import MissingSegmentsError, Store
-from rocketstore.log.commitlog.checkpoint import RocketmqCheckpoint
+from rocketstore.log.commitlog.checkpoint import RocketmqCheckpoint, RocketmqTimes
 from rocketstore.log.recovery.recovery import RecoveryReport
+from tests.support.copies import copy_if_there
 from tests.support.made_store import MadeStore, write_at
 from tests.support.paths import ROOT
 from tests.support.small_store import (
@@ -42,7 +43,7 @@ def crash(made: MadeStore, physic: int, logics: int) -> None:
     """RocketMQ's marks after a crash: abort, and a checkpoint with these times."""
     (made.root / "abort").touch()
     checkpoint = RocketmqCheckpoint(made.root / "checkpoint")
-    checkpoint.store(physic, logics, 0, 0, 0)
+    checkpoint.store(RocketmqTimes(physic, logics, 0, 0, 0))
     checkpoint.close()
 
 
@@ -338,7 +339,7 @@ def test_a_new_queue_costs_no_scan_of_the_log(tmp_path: Path) -> None:
         before = checkpointed(store)
         store.put_message("fresh", b"x")
         dispatched(store)
-        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed", copy_function=copy_if_there)
     with open_small(tmp_path / "crashed") as store:
         assert store.recovery.mode == "unclean"
         assert store.recovery.start == before
@@ -362,7 +363,7 @@ def test_new_queues_on_both_sides_of_a_checkpoint_cost_no_scan_of_the_log(
         parts(store).checkpointer.save(derived=derived)
         store.put_message("fresher", b"y")
         dispatched(store)
-        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed", copy_function=copy_if_there)
     with open_small(tmp_path / "crashed") as store:
         assert store.recovery.dispatch_start == before
         assert [m.body for m in everything(store, "fresh")] == [b"x"]
@@ -379,7 +380,7 @@ def test_a_queue_that_is_gone_is_filled_from_the_begin(tmp_path: Path) -> None:
         save(store)
         store.put_message("fresh", b"x")
         dispatched(store)
-        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed", copy_function=copy_if_there)
     shutil.rmtree(tmp_path / "crashed" / "consumequeue" / "orders" / "1")
     with open_small(tmp_path / "crashed") as store:
         assert store.recovery.start == 0

@@ -17,6 +17,7 @@ from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from rocketstore.log.recovery import repair as log_repair
 from rocketstore.log.recovery import walk as log_walk
 from tests.support.checkpoints import own_checkpoint
+from tests.support.copies import copy_if_there
 from tests.support.small_store import (
     DAY_MS,
     SEGMENT,
@@ -210,7 +211,7 @@ def test_a_checkpoint_on_the_way_names_no_queue_further_on(tmp_path: Path) -> No
             store.writer("early").put(b"%d" % number)
         late = [store.writer("late").put(b"%d" % number).physical_offset for number in range(10)]
         dispatched(store)
-        shutil.copytree(live, killed)
+        shutil.copytree(live, killed, copy_function=copy_if_there)
     assert {path.name for path in (killed / "consumequeue").iterdir()} == {"early", "late"}
     counts = set()
 

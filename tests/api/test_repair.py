@@ -320,6 +320,9 @@ def test_damage_that_touches_a_missing_segment(tmp_path: Path) -> None:
     }
     assert report.units == len(lost)
     assert served(root) == expected(messages, lost)
+    # The index was made while the segment was away.
+    assert [fault.code for fault in tools.verify(root, **SHAPE).faults] == ["keys"]
+    tools.rebuild(root, **SHAPE)
     assert tools.verify(root, **SHAPE).ok
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import DiskFullError, StoreConfig
-from rocketstore.log.mapped_files import new_file as files_module
+from rocketstore.log.layout import disk_blocks as files_module
 from tests.support.made_store import PRE_BLANK, MadeStore
 from tests.support.small_store import (
     BLANK_MAGIC,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import MessageRejectedError
+from rocketstore import QueueNotFoundError
 from rocketstore.log.layout import store_json as store_state
 from rocketstore.store import Mode
 from tests.support.made_store import MadeStore
@@ -51,7 +51,7 @@ def test_ties(tmp_path: Path) -> None:
 
 def test_queue_that_is_not_there(made: MadeStore) -> None:
     with open_small(made.root, "r") as store:
-        with pytest.raises(MessageRejectedError, match="no queue 5"):
+        with pytest.raises(QueueNotFoundError, match="no queue 5"):
             store.offset_at("orders", 5, FIRST)
         with pytest.raises(ValueError):  # noqa: PT011
             store.offset_at("orders", 0, FIRST.replace(tzinfo=None))

@@ -18,6 +18,7 @@ from rocketstore.log.mapped_files import second_names
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.read.local_source import StoreSource
 from rocketstore.log.read.reader import Reader
+from tests.support.copies import copy_if_there
 from tests.support.small_store import (
     SEGMENT,
     dispatched,
@@ -93,7 +94,7 @@ def test_a_crash_after_it_finds_its_own_checkpoint(tmp_path: Path) -> None:
         results.append(writer.put(b"not flushed yet"))
         dispatched(store)
         assert store.trim(before_offset=store.end_offset) > 0
-        shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+        shutil.copytree(tmp_path / "store", tmp_path / "crashed", copy_function=copy_if_there)
     with open_small(tmp_path / "crashed") as store:
         assert store.recovery.mode == "unclean"
         assert store.end_offset == results[-1].end_offset

@@ -10,7 +10,7 @@ import pytest
 from rocketstore.tools import verify
 from tests.support.made_store import MadeStore, rocketmq_store, write_at
 from tests.support.small_store import open_small, segments, store_group_offset
-from tests.support.verifying import STORES, check
+from tests.support.verifying import STORES, check, faults
 
 # The function of the same name stands in front of it in the package.
 MODULE = importlib.import_module("rocketstore.tools.verify")
@@ -97,6 +97,15 @@ def test_offsets_that_cannot_be_read_are_a_fault(tmp_path: Path, text: bytes) ->
     copy.unlink(missing_ok=True)
     path.write_bytes(text)
     [fault] = verify(root).faults
-    assert fault.file == str(path) and "holds no offsets" in fault.reason
+    assert fault.file == str(path) and "all groups start over" in fault.reason
     copy.write_bytes(whole)
     assert verify(root).ok == (text != b"[]")  # which is JSON: the copy is not looked at
+
+
+def test_a_log_of_nothing_but_an_empty_file(tmp_path: Path) -> None:
+    """RocketMQ leaves it when it is killed between making its first file and giving it its size."""
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").touch()
+    assert faults(verify(tmp_path)) == [
+        (f"commitlog/{0:020d}", 0, "0 bytes at 0; before 5.0 RocketMQ refuses to start")
+    ]

@@ -104,7 +104,14 @@ def test_a_store_that_is_open_elsewhere(start, invoke, store_path: Path) -> None
     assert result.stderr.endswith("; tail, get, query and stat read it meanwhile\n")
 
 
-def test_what_a_note_says_of_commands(invoke, store_path: Path) -> None:
+def test_what_a_note_says_of_commands(start, invoke, store_path: Path) -> None:
+    """Beside a writer: a reader alone makes the units itself."""
+    child = start("ingest", store_path, "--topic", "t", "--durability", "os")
+    child.stdin.write("line\n")
+    child.stdin.flush()
+    with rocketstore.open(store_path, "r") as store, store.consumer("t") as consumer:
+        while not consumer.poll(1, timeout_s=60):
+            assert child.poll() is None
     (store_path / "consumequeue" / "orders" / "0" / f"{0:020d}").unlink()
     result = invoke("tail", store_path, "orders")
     assert result.exit_code == exit_codes.DAMAGED

@@ -118,7 +118,7 @@ def test_what_is_no_store_is_named_as_it_is(
     empty.mkdir()
     for path, text in (
         (tmp_path / "missing", f"{tmp_path}/missing is not the directory of a store"),
-        (foreign, f"{foreign}: holds other files and no store"),
+        (foreign, f"{foreign}: holds other files and no store: 'letters'"),
         (empty, f"{empty}: an empty directory, no store"),
     ):
         result = invoke(words[0], path, *words[1:])

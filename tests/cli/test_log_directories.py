@@ -57,7 +57,7 @@ def test_each_command_reads_all_of_it(invoke, made: MadeStore, option: tuple[str
     ("words", "code"),
     [
         (("tail", "orders", "-n", 3), exit_codes.DAMAGED),
-        (("stat",), exit_codes.OK),
+        (("stat",), exit_codes.DAMAGED),
         (("get", 0), exit_codes.OK),
     ],
 )

@@ -30,7 +30,6 @@ GROUPS = {
 def odd_path(store_path: Path) -> Path:
     """Groups as a broker stores them that checks no names."""
     offsets = {"offsetTable": {f"orders@{group}": {"0": 15} for group in GROUPS}}
-    offsets["offsetTable"]["orders@"] = {"0": 15}
     (store_path / "config").mkdir(exist_ok=True)
     (store_path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
     return store_path
@@ -46,11 +45,18 @@ def test_stat_shows_every_group_in_a_line_of_its_own(invoke, odd_path: Path) -> 
     assert {row["group"]: row["lag"] for row in found["groups"]} == dict.fromkeys(GROUPS, 15)
 
 
+def test_stat_names_an_entry_without_a_group(invoke, odd_path: Path) -> None:
+    (odd_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@":{"0":15}}}')
+    result = invoke("stat", odd_path)
+    assert result.exit_code == 3
+    assert "orders@" in result.stderr
+
+
 def test_verify_names_each_fault_in_a_line(invoke, odd_path: Path) -> None:
-    offsets = {"offsetTable": {f"orders@{group}": {"0": 99} for group in GROUPS}}
-    (odd_path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
-    lines = invoke("verify", odd_path).stderr.splitlines()
-    for shown in GROUPS.values():
+    for group, shown in GROUPS.items():
+        offsets = {"offsetTable": {f"orders@{group}": {"0": 99}}}
+        (odd_path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+        lines = invoke("verify", odd_path).stderr.splitlines()
         assert sum(f": group {shown} stored 99 for orders/0" in line for line in lines) == 1
 
 
@@ -91,9 +97,9 @@ def test_a_topic_out_of_a_damaged_record_steers_no_terminal(invoke, store_path: 
     log.write_bytes(content[:at] + b"\x1b[31mX" + content[at + 6 :])
     (store_path / "lock").write_bytes(b"")  # as after another program: all is looked at
     shape = ("--index-slots", 100, "--index-entries", 1000)
-    for words, code in ((("stat",), 0), (("recover", *shape), exit_codes.DAMAGED)):
+    for words in (("stat",), ("recover", *shape)):
         result = invoke(words[0], store_path, *words[1:])
-        assert result.exit_code == code, result.output
+        assert result.exit_code == exit_codes.DAMAGED, result.output
         assert "\x1b" not in result.output
         (line,) = [line for line in result.output.splitlines() if line.startswith("damage: ")]
         assert line.endswith(": body crc, topics \\x1b[31mX")

@@ -11,6 +11,7 @@ import pytest
 import rocketstore
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import SMALL, Invoke
+from tests.support.copies import copy_if_there
 
 SHAPE = ("--index-slots", 100, "--index-entries", 1000)
 
@@ -21,7 +22,7 @@ def crashed(tmp_path: Path) -> Path:
     with rocketstore.open(tmp_path / "live", **SMALL) as store:
         for number in range(30):
             store.put_message(("orders", "events")[number % 2], b"%d" % number)
-        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed", copy_function=copy_if_there)
     return tmp_path / "crashed"
 
 

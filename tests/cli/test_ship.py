@@ -24,6 +24,12 @@ def test_ship_copies_and_says_so(invoke, tmp_path: Path, rng: random.Random) -> 
     assert f"{uri} has {count} segments up to {count << 16:,}" in result.output
     report = json.loads(invoke("ship", tmp_path / "s", uri, "--json").output)
     assert (report["segments"], report["archived_segments"]) == (0, count)
+    left = rocketstore.scan(tmp_path / "s", begin_offset=count << 16)
+    topics = [topic for batch in left for topic in batch["topic"]]
+    assert topics
+    assert dict(report["left_messages"]) == {one: topics.count(one) for one in set(topics)}
+    assert (report["left_begin"], report["left_end"]) == (count << 16, left.end_offset)
+    assert f"left behind, since their segment is not full: {len(topics)} message" in result.stderr
     here = rocketstore.scan(tmp_path / "s", end_offset=count << 16)
     assert rows_of(rocketstore.scan(uri)) == rows_of(here)
 

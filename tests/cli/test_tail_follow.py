@@ -6,6 +6,8 @@ import shutil
 import signal
 from pathlib import Path
 
+import pytest
+
 import rocketstore
 from rocketstore.cli import exit_codes
 from tests.support.small_store import no_dispatch
@@ -29,6 +31,20 @@ def test_follow_shows_new_messages_of_a_live_writer(start, store_path: Path) -> 
     assert errors.strip() == ""
 
 
+@pytest.mark.parametrize("topic", ["orders", "later"])
+def test_follow_ends_when_nobody_reads(start, store_path: Path, topic: str) -> None:
+    """`tail -f | head -1`: there may be no message for ever, whose write would fail."""
+    with rocketstore.open(store_path, "r+", durability="os"):
+        child = start("tail", store_path, topic, "-n", 1, "-f", "--format", "%s")
+        assert child.stdout is not None
+        if topic == "orders":
+            assert child.stdout.readline() == "second 9\n"
+        child.stdout.close()
+        child.stdout = None
+        _, errors = child.communicate(timeout=PATIENCE_S)
+    assert (child.returncode, errors) == (exit_codes.NO_READER, "")
+
+
 def test_follow_waits_for_a_topic_that_is_not_there_yet(start, store_path: Path) -> None:
     with rocketstore.open(store_path, "r+", durability="os") as store:
         child = start("tail", store_path, "later", "-f", "--format", "%s")
@@ -48,6 +64,8 @@ def test_follow_goes_on_behind_damage(start, store_path: Path) -> None:
         assert child.stderr is not None
         assert child.stdout.readline() == "0 first 18\n"
         first, second = (store.writer("orders", queue_id=number) for number in (0, 1))
+        # Stopped: what changes below the end that it has seen is another log to a reader.
+        child.send_signal(signal.SIGSTOP)
         with no_dispatch(store):
             first.put(b"in front", tags="even")
             first.put(b"passed over", tags="odd")
@@ -55,6 +73,7 @@ def test_follow_goes_on_behind_damage(start, store_path: Path) -> None:
             strike(store_path, b"breaks!", b"broken!")
             first.put(b"behind", tags="even")
             second.put(b"beside", tags="even")
+        child.send_signal(signal.SIGCONT)
         found = {child.stdout.readline() for _ in range(3)}
         assert found == {"0 in front\n", "0 behind\n", "1 beside\n"}
         assert child.stderr.readline().startswith(

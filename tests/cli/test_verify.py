@@ -71,7 +71,7 @@ def test_the_remedy_of_missing_segments(invoke, store_path: Path, left: int | No
     else:
         os.truncate(middle, left)
     advice = invoke("verify", store_path, *SHAPE).stderr.splitlines()[-1]
-    assert advice.startswith("restore the files that are missing or too short, or rocketstore ")
+    assert advice.startswith("restore what the log lacks from a copy, or rocketstore ")
     words = advice.partition("or rocketstore ")[2].split()[:7]
     assert invoke("repair", store_path, *SHAPE).exit_code == exit_codes.DAMAGED
     assert invoke(*words).exit_code == 0
@@ -111,9 +111,9 @@ def test_only_so_many_faults_are_shown(invoke, store_path: Path) -> None:
         for unit in range(20):
             stream.seek(unit * 20 + 11)
             stream.write(b"\x7f")
-    result = invoke("verify", store_path, *SHAPE, "--faults", 3)
+    [fault, advice] = invoke("verify", store_path, *SHAPE, "--faults", 3).stderr.splitlines()
+    assert f"{file} at 0: " in fault and fault.endswith(", and 19 more up to 380")
+    assert advice.startswith("rocketstore rebuild ")
+    result = invoke("verify", store_path, *SHAPE, "--faults", 0)
     assert result.exit_code == exit_codes.DAMAGED
-    lines = result.stderr.splitlines()
-    assert len(lines) == 5
-    assert lines[3].startswith("… and ")
-    assert lines[4].startswith("rocketstore rebuild ")
+    assert result.stderr.splitlines()[0] == "… and 20 more"

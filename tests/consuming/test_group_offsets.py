@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gc
 import json
+from typing import Any
 
 import pytest
 
 from rocketstore.consuming import group_offsets as consumer_offsets
+from rocketstore.consuming.followed_offsets import FollowerOffsets
+from rocketstore.consuming.group_claims import GroupClaimedError
 from rocketstore.consuming.group_offsets import (
-    Clamped,
     ConsumerOffsets,
-    FollowerOffsets,
-    GroupClaimedError,
 )
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.recovery.report import OffsetSetBack
+
+SET_BACK = OffsetSetBack(group="billing", topic="orders", queue_id=0, was=100, now=80)
 
 
 class Owner:
@@ -55,7 +58,9 @@ def test_a_commit_is_there_after_the_next_load(layout: StoreLayout) -> None:
 
 
 def test_the_file_is_valid_json_with_quoted_queue_ids(layout: StoreLayout) -> None:
-    loaded(layout).commit("orders", "billing", {0: 5}, 1000, durable)
+    offsets = loaded(layout)
+    offsets.commit("orders", "billing", {0: 5}, 1000, durable)
+    offsets.merge()
     document = json.loads(layout.consumer_offsets.read_text())
     assert document == {"offsetTable": {"orders@billing": {"0": 5}}}
 
@@ -65,7 +70,9 @@ def test_a_commit_changes_only_its_own_queues(layout: StoreLayout) -> None:
         layout,
         '{"dataVersion":{"counter":3},"offsetTable":{"orders@billing":{0:5,1:7},"x@y":{0:9}}}',
     )
-    loaded(layout).commit("orders", "billing", {1: 8}, 1000, durable)
+    offsets = loaded(layout)
+    offsets.commit("orders", "billing", {1: 8}, 1000, durable)
+    offsets.close()
     assert json.loads(layout.consumer_offsets.read_text()) == {
         "dataVersion": {"counter": 3},
         "offsetTable": {"orders@billing": {"0": 5, "1": 8}, "x@y": {"0": 9}},
@@ -105,7 +112,7 @@ def test_an_offset_is_stored_behind_the_flush_that_covers_it(layout: StoreLayout
     asked: list[tuple[int, bool]] = []
 
     def wait(physical_end: int) -> None:
-        asked.append((physical_end, layout.consumer_offsets.exists()))
+        asked.append((physical_end, layout.group_offsets.exists()))
 
     offsets.commit("orders", "billing", {0: 5}, 1234, wait)
     assert asked == [(1234, False)]
@@ -121,6 +128,7 @@ def test_nothing_is_stored_when_the_flush_fails(layout: StoreLayout) -> None:
         offsets.commit("orders", "billing", {0: 5}, 1234, wait)
     assert offsets.get("orders", "billing") == {}
     assert not layout.consumer_offsets.exists()
+    assert not layout.group_offsets.exists()
 
 
 def test_what_cannot_be_written_does_not_count(
@@ -133,6 +141,7 @@ def test_what_cannot_be_written_does_not_count(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("rocketstore.consuming.group_offsets.write_state_file", refuse)
+    monkeypatch.setattr("rocketstore.consuming.commit_journal.JOURNAL_BYTES", 0)
     with pytest.raises(OSError, match="No space"):
         offsets.commit("orders", "billing", {0: 2}, 0, durable)
     assert offsets.get("orders", "billing") == {0: 1}
@@ -176,21 +185,76 @@ def test_a_reader_beside_rocketmq_reads_what_it_replaces(layout: StoreLayout) ->
     assert reader.get("orders", "billing") == {0: 6}
 
 
+def offsets_in(text: str) -> object:
+    return json.loads(text)["offsetTable"]["orders@billing"]
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_the_copy_of_a_broker_is_one_step_behind(
+    writes: int, layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a merge stops, a broker finds the file whole, and offsets as new in its `.bak`."""
+    path = layout.consumer_offsets
+    copy = path.with_name(path.name + ".bak")
+    write(layout, '{"offsetTable":{"orders@billing":{"0":5}}}')
+    copy.write_text('{"offsetTable":{"orders@billing":{"0":1}}}')
+    offsets = loaded(layout)
+    for offset in (6, 7):
+        offsets.commit("orders", "billing", {0: offset}, 0, durable)
+        offsets.merge()
+    assert offsets_in(path.read_text()) == {"0": 7}
+    assert offsets_in(copy.read_text()) == {"0": 6}
+    left, real = [writes], consumer_offsets.write_state_file
+
+    def stops(*arguments: Any) -> None:
+        if not left[0]:
+            raise OSError(5, "stopped")
+        left[0] -= 1
+        real(*arguments)
+
+    monkeypatch.setattr(consumer_offsets, "write_state_file", stops)
+    offsets.commit("orders", "billing", {0: 8}, 0, durable)
+    with pytest.raises(OSError, match="stopped"):
+        offsets.merge()
+    assert offsets_in(path.read_text()) == {"0": 7}
+    assert offsets_in(copy.read_text()) == {"0": 6 + writes}
+    path.write_text("{")
+    assert loaded(layout).get("orders", "billing")[0] >= 6
+
+
+def test_the_copy_of_a_broker_is_set_back_with_the_file(layout: StoreLayout) -> None:
+    path = layout.consumer_offsets
+    copy = path.with_name(path.name + ".bak")
+    for each in (path, copy):
+        each.write_text('{"offsetTable":{"orders@billing":{"0":100}}}')
+    loaded(layout).clamp(lambda topic, queue_id: 80)
+    assert offsets_in(path.read_text()) == offsets_in(copy.read_text()) == {"0": 80}
+
+
+def test_a_store_without_a_copy_gets_none(layout: StoreLayout) -> None:
+    offsets = loaded(layout)
+    offsets.commit("orders", "billing", {0: 1}, 0, durable)
+    offsets.merge()
+    assert [file.name for file in layout.config.iterdir()] == ["consumerOffset.json"]
+
+
 def test_offsets_beyond_their_queue_are_set_back_at_open(layout: StoreLayout) -> None:
     """D-17: the clamp is on disk before the first put can use the numbers again."""
     write(layout, '{"offsetTable":{"orders@billing":{0:100,1:7},"orders@audit":{0:80}}}')
     maximum = {("orders", 0): 80, ("orders", 1): 9}
+    old = layout.consumer_offsets.read_bytes()
     clamped = loaded(layout).clamp(lambda topic, queue_id: maximum.get((topic, queue_id)))
-    assert clamped == [Clamped("orders", "billing", 0, 100, 80)]
+    assert clamped == [SET_BACK]
     assert loaded(layout).get("orders", "billing") == {0: 80, 1: 7}
     assert loaded(layout).get("orders", "audit") == {0: 80}
+    assert (layout.quarantine / "consumerOffset.json-0").read_bytes() == old
 
 
 def test_offsets_of_a_store_that_is_only_read_are_set_back_in_memory(layout: StoreLayout) -> None:
     text = '{"offsetTable":{"orders@billing":{0:100,1:7}}}'
     write(layout, text)
     offsets = loaded(layout, read_only=True)
-    assert offsets.clamp(lambda topic, queue_id: 80) == [Clamped("orders", "billing", 0, 100, 80)]
+    assert offsets.clamp(lambda topic, queue_id: 80) == [SET_BACK]
     assert offsets.get("orders", "billing") == {0: 80, 1: 7}
     assert layout.consumer_offsets.read_text() == text
 
@@ -247,7 +311,9 @@ def test_a_second_live_consumer_of_a_group_is_refused(layout: StoreLayout) -> No
 
 def test_readers_own_no_group(layout: StoreLayout) -> None:
     """Two of them may look at one group; none of them may commit, and the file stays as it is."""
-    loaded(layout).commit("orders", "billing", {0: 3}, 0, lambda end: None)
+    writer = loaded(layout)
+    writer.commit("orders", "billing", {0: 3}, 0, lambda end: None)
+    writer.merge()
     before = layout.consumer_offsets.read_bytes()
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()
@@ -305,3 +371,18 @@ def test_the_groups_of_all_topics_take_one_look_at_the_table(
     assert len(looked) == 20
     offsets.commit("topic0", "another", {0: 0}, 0, lambda end: None)
     assert offsets.groups("topic0") == ("another", "group0")
+
+
+def test_half_of_a_surrogate_pair_keeps_no_commit_from_the_file(layout: StoreLayout) -> None:
+    """JSON names it by an escape, and UTF-8 has none for it: neither a commit nor the next open for
+    writing got by."""
+    write(layout, '{"offsetTable":{"orders@g":{"0":99},"\\ud800@g":{"0":1},"Größe@g":{"0":2}}}')
+    offsets = loaded(layout)
+    [moved] = offsets.clamp(lambda topic, _: 5 if topic == "orders" else None)
+    assert moved.now == 5
+    offsets.commit("orders", "g", {0: 7}, 0, durable)
+    offsets.commit("\ud800", "g", {0: 3}, 0, durable)
+    assert loaded(layout).get("\ud800", "g") == {0: 3}  # by the journal
+    offsets.close()
+    rows = json.loads(layout.consumer_offsets.read_bytes())["offsetTable"]
+    assert rows == {"orders@g": {"0": 7}, "\ud800@g": {"0": 3}, "Größe@g": {"0": 2}}

@@ -25,7 +25,8 @@ from rocketstore._native.format.scanner import (
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.tools import verify
-from rocketstore.tools._verify.log import BOTH_CHECKSUMS, Scope, walk_log
+from rocketstore.tools._verify.facts import Scope
+from rocketstore.tools._verify.log import BOTH_CHECKSUMS, walk_log
 from rocketstore.tools.report import Findings
 from tests.corruption.reference import INDEX, SEGMENT, Placed, Reference, field_at
 
@@ -198,7 +199,8 @@ class LogJudge:
     def _walk(self) -> list[int]:
         """Positions that `verify` names in this file."""
         findings = Findings()
-        scope = Scope(self.start, None, False, lambda _: False)
+        never = lambda _: False  # noqa: E731
+        scope = Scope(self.start, None, False, never, waits=never, minimum=self.start)
         walk_log([self.file], scope, findings, None)
         return [fault.position for fault in findings.faults]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.tools import verify
+from rocketstore.tools import rebuild, verify
 from tests.support.made_store import BODY_AT, MadeStore
 
 NOWHERE = [-1, -(2**63), 2**63 - 1, 2**62, 2**59, 50_000_000]
@@ -32,6 +32,26 @@ def test_a_queue_offset_that_cannot_be_holds_nobody_up(
         assert [message.body for message in store.consumer("other")] == [b"third"]
         assert store.get(hostile.physical_offset).body == b"nowhere"
         assert store.dispatched_offset == store.visible_offset
+
+
+@pytest.mark.parametrize("mode", ["r", "rw", "rebuild"])
+def test_jumps_of_many_queues_take_no_more_files_than_the_log_explains(
+    tmp_path: Path, mode: str
+) -> None:
+    """Each jump alone would be believed; 20 million units in files of ten would not end today."""
+    made = MadeStore(tmp_path / "s")
+    for queue_id in range(20):
+        made.put(queue_id=queue_id, queue_offset=0)
+        made.put(queue_id=queue_id, queue_offset=1_000_000, body=b"far")
+        made.put(queue_id=queue_id, queue_offset=1, body=b"near")
+    if mode == "rebuild":
+        rebuild(made.root, workers=1)
+    with rocketstore.open(made.root, "rw" if mode == "rw" else "r") as store:
+        assert store.dispatched_offset == store.visible_offset
+        bodies = [message.body for message in store.consumer("orders", queue_id=7)]
+    assert bodies == [b"body", b"near"]
+    files = [*(made.root / "consumequeue").rglob("0*")]
+    assert len(files) < 2_000
 
 
 @pytest.mark.parametrize("text", ["9" * 19, "9" * 5000, "-1", "٣", str(2**62), "1e3"])

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore._native.os.mapped_file import mapped_bytes, mapped_files
+from rocketstore._native.os.mapping import mapped_bytes, mapped_files
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.tools import verify
 from tests.corruption.reference import INDEX, SEGMENT, Reference, make_reference

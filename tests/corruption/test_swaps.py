@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -226,7 +225,7 @@ def test_names_of_stored_records_never_leave_the_store(tmp_path: Path, wide: boo
     assert {path for path in tmp_path.rglob("*") if root not in path.parents} == before
     inside = {path.name for path in (root / "consumequeue").iterdir()}
     assert inside == set(topics)
-    assert all(re.fullmatch(r"[%|a-zA-Z0-9_-]{1,255}", name) for name in inside)
+    assert all(name.isprintable() and name not in (".", "..") for name in inside)
     for mode in ("r", "rw"):
         with rocketstore.open(root, mode) as store:
             assert sorted(store.topics()) == sorted(topics)

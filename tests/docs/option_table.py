@@ -16,14 +16,13 @@ An option is a keyword of `rocketstore.open`, or a field of `rocketstore.StoreCo
 `help(rocketstore.StoreConfig)` shows the same text. [compatibility.md](compatibility.md) lists
 RocketMQ's options, also those that have no effect here.
 
-Most programs set at most these five:
+Most programs set at most these four:
 
 - `durability`: what survives when a put returns.
 - `commit_log_file_size_bytes`: a new store takes one such file, 1 GiB by default, with its first
   message.
-- `max_message_size_bytes` and `write_buffer_bytes`: both bound a message; raise them together.
+- `max_message_size_bytes`: the largest body. `write_buffer_bytes` follows it, and bounds a batch.
 - `index_enabled`: without an index there is no `Store.query`, and nothing is kept for keys.
-- `max_query_results`: the most that a call of `Store.query` gives.
 
 An option that is *kept with the store* is set when the store is made. Later opens take it from the
 store's files. A size that is given and disagrees with the files is a `ConfigError`.

@@ -16,7 +16,7 @@ import pytest
 
 from rocketstore import errors
 from rocketstore.config import StoreConfig
-from rocketstore.config.rocketmq import OPTIONS
+from rocketstore.config.rocketmq_options import OPTIONS
 from tests.docs.link_features import TESTS, all_tests
 
 pytestmark = pytest.mark.quick

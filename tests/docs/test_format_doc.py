@@ -65,6 +65,7 @@ FIELDS = {
         "indexMsgTimestamp": "RS_CHECKPOINT_AT_INDEX_TIMESTAMP",
         "masterFlushedOffset": "RS_CHECKPOINT_AT_MASTER_FLUSHED_OFFSET",
         "confirmPhyOffset": "RS_CHECKPOINT_AT_CONFIRM_OFFSET",
+        "logicsPhysicalOffset": "RS_CHECKPOINT_AT_LOGICS_OFFSET",
     },
     "20.2": {
         "magic": "RS_OWN_AT_MAGIC",

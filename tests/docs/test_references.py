@@ -152,7 +152,7 @@ def test_there_are_citations_of_each_kind() -> None:
         ("(format.md\n * 99.3)", "format.md 99.3"),
         ("durability.md 3", "durability.md 3"),
         ("D-99", "D-99"),
-        ("K-88", "K-88"),
+        ("K-98", "K-98"),
         ("Q-99", "Q-99"),
         ("S000-999", "S000-999"),
         ("decision 9999", "decision 9999"),

@@ -21,16 +21,29 @@ __all__ = ["CUT_KINDS", "KINDS", "Disk", "disk", "need"]
 
 #: Smallest sizes that each file system's tools accept, with some room.
 MIB: Final = 1 << 20
-SIZES: Final = {"ext4": 48 * MIB, "xfs": 300 * MIB, "btrfs": 128 * MIB, "tmpfs": 8 * MIB}
-KINDS: Final = tuple(SIZES)
+SIZES: Final = {
+    "ext3": 48 * MIB,
+    "ext4": 48 * MIB,
+    "xfs": 300 * MIB,
+    "btrfs": 128 * MIB,
+    "tmpfs": 8 * MIB,
+}
+#: ext3 cannot allocate blocks (K-04), and has a test of its own for it.
+KINDS: Final = ("ext4", "xfs", "btrfs", "tmpfs")
 #: These can be shut down like a machine that loses its power: nothing in memory reaches the disk.
 CUT_KINDS: Final = ("ext4", "xfs")
 MAKERS: Final = {
+    "ext3": ["mkfs.ext3", "-q", "-F", "-m", "0"],
     "ext4": ["mkfs.ext4", "-q", "-F", "-E", "nodiscard", "-m", "0"],
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
     "btrfs": ["mkfs.btrfs", "-q", "-f", "-K"],
 }
-PACKAGES: Final = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
+PACKAGES: Final = {
+    "ext3": "e2fsprogs",
+    "ext4": "e2fsprogs",
+    "xfs": "xfsprogs",
+    "btrfs": "btrfs-progs",
+}
 #: FS_IOC_SHUTDOWN, and its mode that does not even write the journal of what was not synced.
 SHUTDOWN: Final = (2 << 30) | (4 << 16) | (ord("X") << 8) | 125
 NO_LOG_FLUSH: Final = 2

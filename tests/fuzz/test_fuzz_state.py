@@ -156,7 +156,7 @@ def test_any_bytes_as_checkpoints_and_positions(layout: StoreLayout, data: bytes
     layout.own_checkpoint.write_bytes(data)
     layout.checkpoint.write_bytes(data)
     CheckpointFile(layout.own_checkpoint).load()
-    assert len(RocketmqCheckpoint(layout.checkpoint).load()) == 5
+    assert len(RocketmqCheckpoint(layout.checkpoint).load()) == 6
     magic = MAGIC.to_bytes(8, sys.byteorder)
     for page in (data, (magic + data)[:4096].ljust(4096, b"\xff")):
         layout.positions.write_bytes(page)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.interop.oracle import GENERATIONS, Oracle
 from tests.interop.views import Tally
@@ -26,9 +29,35 @@ def oracle(version: str) -> Iterator[Oracle]:
         yield started
 
 
+class ByVersion(LoadScopeScheduling):
+    """In a parallel run each version has a worker of its own, and so one JVM. RocketMQ mostly sleeps."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        found = re.search(r"\[(\d+\.\d+\.\d+)[-\]]", nodeid)
+        return found[1] if found else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByVersion | None:
+    return ByVersion(config, log) if config.getoption("dist") == "loadscope" else None
+
+
 @pytest.fixture
 def tally(version: str) -> Tally:
     return TALLIES[version]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tallies"] = {version: tally.plain() for version, tally in TALLIES.items()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    told: dict[str, Any] = getattr(node, "workeroutput", {})
+    for version, found in told.get("tallies", {}).items():
+        TALLIES[version].add(found)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import rocketstore
+from rocketstore.tools import verify
 from tests.interop.messages import SMALL, Sent, config_of, oracle_batch
 from tests.interop.oracle import Oracle, OracleStore
 from tests.interop.views import Tally, View, expected, of_oracle, of_ours
 
-__all__ = ["Steps", "put_ours", "put_theirs", "served", "they_write", "we_write"]
+__all__ = ["Steps", "assert_sound", "put_ours", "put_theirs", "served", "they_write", "we_write"]
 
 #: Messages, and the parts of batches.
 Steps = Sequence[Sent | list[Sent]]
@@ -86,6 +87,13 @@ def put_ours(store: rocketstore.Store, steps: Steps) -> list[tuple[Sent, dict[st
             names = ("physical_offset", "queue_offset", "size", "store_timestamp_ms", "message_id")
             acked.append((sent, {name: getattr(result, name) for name in names}))
     return acked
+
+
+def assert_sound(path: Path, settings: dict[str, Any] = SMALL) -> None:
+    """`rocketstore verify` finds no fault."""
+    shape = {"index_slots": settings["maxHashSlotNum"], "index_entries": settings["maxIndexNum"]}
+    report = verify(path, **shape)
+    assert report.ok, str(report)
 
 
 def served(tally: Tally, acked: Sequence[tuple[Sent, dict[str, Any]]], view: View) -> None:

@@ -17,10 +17,10 @@ from typing import Any, Final, Self
 
 from tests.support.paths import ROOT
 
-__all__ = ["GENERATIONS", "Oracle", "OracleError", "build", "missing_tools"]
+__all__ = ["GENERATIONS", "Oracle", "OracleError", "build", "missing_tools", "since"]
 
-#: The two generations of the store, and the folder of sources that fits each.
-GENERATIONS: Final = {"4.9.8": "v4", "5.3.3": "v5"}
+#: Three generations of the store, and the folder of sources that fits each.
+GENERATIONS: Final = {"4.9.8": "v4", "5.3.3": "v5", "5.5.1": "v5"}
 JAVA: Final = Path(__file__).parent / "java"
 BUILT: Final = ROOT / "build" / "interop"
 #: What RocketMQ 4 asks of a JVM with modules.
@@ -34,6 +34,12 @@ OPENED: Final = (
 
 class OracleError(Exception):
     """RocketMQ threw, or its process is gone."""
+
+
+def since(version: str, release: str) -> bool:
+    """Whether a release is that one or a later one."""
+    own, other = ([int(part) for part in text.split(".")] for text in (version, release))
+    return own >= other
 
 
 def missing_tools() -> str:

@@ -17,6 +17,7 @@ from tests.interop.messages import SMALL, Sent, config_of, oracle_batch
 from tests.interop.oracle import GENERATIONS, Oracle, OracleStore
 from tests.interop.views import Fields, Tally, View, expected, of_oracle, of_ours
 from tests.support import campaign
+from tests.support.copies import copy_if_there
 
 pytestmark = pytest.mark.java
 
@@ -72,7 +73,7 @@ class Directory:
         """The directory as it stands is the store from now on; the one that is open goes nowhere."""
         self.copies += 1
         image = self.base / str(self.copies)
-        shutil.copytree(self.path, image)
+        shutil.copytree(self.path, image, copy_function=copy_if_there)
         self.path = image
 
     # ---- a round of each ----

@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from tests.interop.messages import Sent, config_of
-from tests.interop.oracle import Oracle
+from tests.interop.oracle import Oracle, since
 from tests.interop.same_bytes import assert_same_bytes
 from tests.support import native_probe
 
@@ -87,7 +87,8 @@ def test_byte_for_byte(
     assert len(store_times) == MESSAGES
 
     clock.freeze_clock(store_times[0])
-    with rocketstore.open(ours, config=config_of(SETTINGS)) as store:
+    tags = since(version, "5.4")  # whose index has entries of tags as well
+    with rocketstore.open(ours, config=config_of(SETTINGS, index_tags=tags)) as store:
         for sent, when in zip(made(random.Random(random_seed)), store_times, strict=True):
             clock.freeze_clock(when)
             assert sent.put(store).store_timestamp_ms == when

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
-from tests.interop.oracle import GENERATIONS, Oracle
+from tests.interop.oracle import GENERATIONS, Oracle, since
 from tests.interop.views import RECORD_CRC, Tally, View, of_oracle, oracle_message
 from tests.support import paths
 
@@ -20,7 +20,13 @@ pytestmark = pytest.mark.java
 STORES = find_stores(paths.STORES)
 #: The name of an archive ends in the version that wrote it.
 WRITERS = {version.replace(".", ""): version for version in GENERATIONS}
-CASES = [(WRITERS[expected.name.rpartition("-")[2]], expected) for expected in STORES]
+#: Each is read by its own release and by those that a broker is upgraded to.
+CASES = [
+    (version, expected)
+    for expected in STORES
+    for version in GENERATIONS
+    if since(version, WRITERS[expected.name.rpartition("-")[2]])
+]
 #: A record's own fields in the expectation, and their names in a view.
 FIELDS = {
     "born_ts": "born_timestamp_ms",
@@ -43,7 +49,10 @@ def reader(version: str) -> Iterator[Oracle]:
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), CASES, indirect=["version"], ids=[e.name for _, e in CASES]
+    ("version", "expected"),
+    CASES,
+    indirect=["version"],
+    ids=[f"{version}-{expected.name}" for version, expected in CASES],
 )
 def test_rocketmq_after_us(
     version: str, expected: Expectation, reader: Oracle, tally: Tally, tmp_path: Path

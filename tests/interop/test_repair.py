@@ -11,6 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore import tools
+from tests.interop.exchange import assert_sound
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle
 from tests.interop.views import Tally
@@ -125,7 +126,12 @@ def test_rocketmq_keeps_what_stands_around_a_lost_segment(
 @pytest.mark.parametrize("files", [1, 5])
 @pytest.mark.parametrize("crashed", [False, True])
 def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(
-    oracle: Oracle, tally: Tally, tmp_path: Path, rng: random.Random, crashed: bool, files: int
+    oracle: Oracle,
+    tally: Tally,
+    tmp_path: Path,
+    rng: random.Random,
+    crashed: bool,
+    files: int,
 ) -> None:
     """format 6.3: a pre-blank as the last unit keeps it from dispatching; 4.9 dispatches to no queue then."""
     path = tmp_path / "store"
@@ -166,7 +172,7 @@ def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(
                 got = theirs.get("Orders", queue_id, at)
                 assert (got["status"], got["messages"][0]["queue_offset"]) == ("FOUND", at)
         ends = {queue_id: end + 1 for queue_id, end in ends.items()}
-    assert tools.verify(path, **SHAPE).ok
+    assert_sound(path)
     with rocketstore.open(path, "r") as store:
         for queue_id, end in ends.items():
             with store.consumer("Orders", queue_id=queue_id) as consumer:
@@ -181,7 +187,12 @@ def test_rocketmq_goes_on_where_the_end_of_a_queue_was_lost(
     ("crashed", "remade"), [(False, ""), (True, ""), (False, "rebuild"), (True, "open")]
 )
 def test_consumers_of_rocketmq_get_what_stands_behind_lost_messages(
-    oracle: Oracle, tally: Tally, tmp_path: Path, rng: random.Random, crashed: bool, remade: str
+    oracle: Oracle,
+    tally: Tally,
+    tmp_path: Path,
+    rng: random.Random,
+    crashed: bool,
+    remade: str,
 ) -> None:
     """format 6.3: behind a pre-blank RocketMQ passes over all that is left of the log's first file. Queues that were
     lost since are made anew with some, which the next repair mends."""
@@ -225,7 +236,7 @@ def test_consumers_of_rocketmq_get_what_stands_behind_lost_messages(
                 bodies = [base64.b64decode(m["body"]) for m in got["messages"]]
                 found |= {int(body.partition(b":")[0]) for body in bodies if b":" in body}
             assert found == expected[queue_id]
-    assert tools.verify(path, **SHAPE).ok
+    assert_sound(path)
     with rocketstore.open(path, "r") as store:
         for queue_id in (0, 1):
             with store.consumer("Orders", queue_id=queue_id) as consumer:
@@ -266,6 +277,6 @@ def test_delayed_messages_are_delivered_behind_a_lost_one(
 
         wait_until(lambda: len(bodies()) >= 2)
         assert bodies() == delivered
-    assert tools.verify(path, **SHAPE).ok
+    assert_sound(path)
     tally.scenarios += 1
     tally.messages += 2

@@ -83,6 +83,16 @@ class Tally:
                 self.fields += 1
                 assert theirs[name] == ours[name], f"{where}: {name}"
 
+    def plain(self) -> dict[str, Any]:
+        """As another process can be told it."""
+        return {**vars(self), "known": dict(self.known)}
+
+    def add(self, plain: dict[str, Any]) -> None:
+        """What another process compared."""
+        for name in ("scenarios", "messages", "fields"):
+            setattr(self, name, getattr(self, name) + plain[name])
+        self.known.update(plain["known"])
+
     def know(self, number: str) -> None:
         """Counts a difference that docs/compatibility.md lists under `number`."""
         self.known[number] += 1

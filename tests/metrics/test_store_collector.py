@@ -162,6 +162,97 @@ def test_a_store_that_is_closed_in_a_scrape_says_that_and_nothing_else(
     assert [(sample.name, sample.value) for sample in samples] == [("rocketstore_open", 0)]
 
 
+CANNOT_BE_ASKED = [
+    PermissionError(13, "Permission denied", "consumequeue/t"),
+    OSError(24, "Too many open files"),
+    rocketstore.CorruptRecordError(7, "crc"),
+    rocketstore.ReadFailedError("the disk does not give it back"),
+    rocketstore.StoreFailedError("a sync failed"),
+    UnicodeEncodeError("utf-8", "g\ud83d", 1, 2, "surrogates not allowed"),
+    MemoryError(),
+    KeyError("a fault of the program"),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [("queues", error) for error in CANNOT_BE_ASKED]
+    + [(call, CANNOT_BE_ASKED[0]) for call in ("topics", "groups", "stats", "begin_offset")],
+    ids=lambda part: part if isinstance(part, str) else type(part).__name__,
+)
+def test_a_part_that_cannot_be_asked_takes_itself_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+    error: Exception,
+) -> None:
+    whole = getattr(rocketstore.Store, call)
+
+    def asked(self: rocketstore.Store, *arguments: str) -> object:
+        if self is bad and arguments in ((), ("lost",)):
+            raise error
+        if isinstance(whole, property):
+            return whole.__get__(self)
+        return whole(self, *arguments)
+
+    with rocketstore.open(tmp_path / "a") as good, rocketstore.open(tmp_path / "b") as bad:
+        for store in (good, bad):
+            for topic in ("kept", "lost"):
+                store.writer(topic).put_batch([b"x"] * 3)
+        replaced = property(asked) if isinstance(whole, property) else asked
+        monkeypatch.setattr(rocketstore.Store, call, replaced)
+        found = scraped({"good": good, "bad": bad})
+    for topic in ("kept", "lost"):
+        assert value(found, "messages", store="good", topic=topic) == 3
+    assert value(found, "open", store="good") == 1
+    assert value(found, "open", store="bad") == 0
+    of_topic = call in ("groups", "queues")  # without its offsets a topic has messages, and no lags
+    labels = {"topic": "lost"} if of_topic else {}
+    told = value(found, "unreadable", store="bad", error=type(error).__name__, **labels)
+    assert told == 1
+    assert (("messages", frozenset({("store", "bad"), ("topic", "lost")})) in found) == (
+        call in ("stats", "begin_offset", "groups")
+    )
+    if call != "topics":
+        assert value(found, "messages", store="bad", topic="kept") == 3
+    names_part = "topic 'lost' of store 'bad'" if of_topic else "cannot ask store 'bad'"
+    assert names_part in caplog.text and type(error).__name__ in caplog.text
+
+
+def test_an_error_is_logged_once_until_it_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors: list[Exception] = [PermissionError(13, "no"), PermissionError(13, "no"), KeyError("x")]
+
+    def topics(self: rocketstore.Store) -> list[str]:
+        raise errors.pop(0)
+
+    with rocketstore.open(tmp_path / "s") as store:
+        monkeypatch.setattr(rocketstore.Store, "topics", topics)
+        collector = StoreCollector({"s": store})
+        logged = []
+        for _ in range(3):
+            list(collector.collect())
+            logged.append(len(caplog.records))
+    assert logged == [1, 1, 2]
+
+
+def test_a_group_with_half_a_surrogate_pair_is_told_by_its_escape(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s") as store:
+        store.writer("orders").put_batch([b"x"] * 5)
+    offsets = tmp_path / "s" / "config" / "consumerOffset.json"
+    offsets.parent.mkdir(exist_ok=True)
+    # Of two names that show alike the larger lag is told: one metric twice would end the scrape.
+    rows = r'{"orders@g\ud83d":{"0":1},"orders@g\\ud83d":{"0":3}}'
+    offsets.write_text('{"offsetTable":' + rows + "}")
+    with rocketstore.open(tmp_path / "s", "r") as reader:
+        found = scraped({"s\ud83d": reader})
+    name = r"s\ud83d"
+    assert value(found, "group_lag_messages", store=name, topic="orders", group=r"g\ud83d") == 4
+    assert value(found, "open", store=name) == 1
+
+
 def test_names_that_need_escapes(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "s") as store:
         found = scraped({'a "b"\n\\c': store})

@@ -6,7 +6,6 @@ holds after the death of the process. ROCKETSTORE_MACHINE_EXAMPLES asks for so m
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
@@ -29,6 +28,7 @@ from hypothesis.stateful import (
 import rocketstore
 from tests.model.model import Model, Sent
 from tests.support import campaign
+from tests.support.copies import copy_if_there
 
 TOPICS = ("a", "orders", "%RETRY%g")
 TAGS = ("Aa", "BB", "c")  # Aa and BB have one hash
@@ -40,11 +40,6 @@ bodies = st.binary(max_size=150)
 tags = st.none() | st.sampled_from(TAGS)
 keys = st.lists(st.sampled_from(KEYS), max_size=3, unique=True).map(tuple)
 properties = st.dictionaries(st.sampled_from(("x", "yy")), st.sampled_from(("1", "vv")), max_size=2)
-
-
-def copy_if_there(source: str, target: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy2(source, target)
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -5,7 +5,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,14 +45,33 @@ static int opened(int fd, const char *path, int flags, bool was_there)
     return fd;
 }
 
-static int open_at(const char *name, int at, const char *path, int flags, mode_t mode)
+/* The path of a name that is looked up in an open directory. */
+static const char *whole_path(int at, const char *path, char room[PATH_MAX])
+{
+    char own[32];
+    if (at == AT_FDCWD || path[0] == '/')
+        return path;
+    int before = errno;
+    snprintf(own, sizeof own, "/proc/self/fd/%d", at);
+    ssize_t size = readlink(own, room, PATH_MAX - strlen(path) - 2);
+    errno = before;
+    if (size < 0)
+        return path;
+    room[size] = '/';
+    strcpy(room + size + 1, path);
+    return room;
+}
+
+static int open_at(const char *name, int at, const char *last, int flags, mode_t mode)
 {
     REAL(int, name, int, const char *, int, ...);
-    if (!below_root(path))
-        return call(at, path, flags, mode);
+    char room[PATH_MAX];
+    const char *path = whole_path(at, last, room);
+    if (!below_root(path) || (flags & O_PATH))
+        return call(at, last, flags, mode);
     begin();
     bool was_there = number_of_path(path) >= 0;
-    int fd = call(at, path, flags, mode);
+    int fd = call(at, last, flags, mode);
     if (fd >= 0)
         opened(fd, path, flags, was_there);
     end();
@@ -90,54 +111,56 @@ EXPORTED int openat64(int at, const char *path, int flags, ...)
     return open_at("openat", at, path, flags, mode);
 }
 
-EXPORTED int linkat(int old_at, const char *old, int new_at, const char *new_name, int flags)
+EXPORTED int linkat(int old_at, const char *old, int new_at, const char *last, int flags)
 {
     REAL(int, "linkat", int, const char *, int, const char *, int);
+    char room[PATH_MAX];
+    const char *path = whole_path(new_at, last, room);
     begin();
-    int result = call(old_at, old, new_at, new_name, flags);
-    if (result == 0 && below_root(new_name))
-        named(LINK, number_of_path(new_name), new_name);
+    int result = call(old_at, old, new_at, last, flags);
+    if (result == 0 && below_root(path))
+        named(LINK, number_of_path(path), path);
     end();
     return result;
 }
 
-EXPORTED int unlink(const char *path)
+EXPORTED int unlinkat(int at, const char *last, int flags)
 {
-    REAL(int, "unlink", const char *);
+    REAL(int, "unlinkat", int, const char *, int);
+    char room[PATH_MAX];
+    const char *path = whole_path(at, last, room);
     begin();
     struct stat found;
-    bool last = below_root(path) && stat(path, &found) == 0 && found.st_nlink == 1;
-    int result = call(path);
+    bool directory = (flags & AT_REMOVEDIR) != 0;
+    bool final = !directory && below_root(path) && stat(path, &found) == 0 && found.st_nlink == 1;
+    int result = call(at, last, flags);
     if (result == 0 && below_root(path)) {
-        named(UNLINK, 0, path);
-        if (last)
+        named(directory ? REMOVE_DIRECTORY : UNLINK, 0, path);
+        if (final)
             release((int64_t)found.st_ino);
     }
     end();
     return result;
 }
 
-EXPORTED int mkdir(const char *path, mode_t mode)
+EXPORTED int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
+
+EXPORTED int rmdir(const char *path) { return unlinkat(AT_FDCWD, path, AT_REMOVEDIR); }
+
+EXPORTED int mkdirat(int at, const char *last, mode_t mode)
 {
-    REAL(int, "mkdir", const char *, mode_t);
+    REAL(int, "mkdirat", int, const char *, mode_t);
+    char room[PATH_MAX];
+    const char *path = whole_path(at, last, room);
     begin();
-    int result = call(path, mode);
+    int result = call(at, last, mode);
     if (result == 0 && below_root(path))
         named(MAKE_DIRECTORY, number_of_path(path), path);
     end();
     return result;
 }
 
-EXPORTED int rmdir(const char *path)
-{
-    REAL(int, "rmdir", const char *);
-    begin();
-    int result = call(path);
-    if (result == 0 && below_root(path))
-        named(REMOVE_DIRECTORY, 0, path);
-    end();
-    return result;
-}
+EXPORTED int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
 /* renameat2 has no wrapper in an old libc, so the store reaches it through here. */
 EXPORTED long syscall(long number, ...)
@@ -152,7 +175,9 @@ EXPORTED long syscall(long number, ...)
         return call(number, a, b, c, d, e, f);
     begin();
     long result = call(number, a, b, c, d, e);
-    const char *old = (const char *)b, *new_name = (const char *)d; /* NOLINT */
+    char old_room[PATH_MAX], new_room[PATH_MAX];
+    const char *old = whole_path((int)a, (const char *)b, old_room);          /* NOLINT */
+    const char *new_name = whole_path((int)c, (const char *)d, new_room);     /* NOLINT */
     if (result == 0 && below_root(old) && below_root(new_name)) {
         named(RENAME, number_of_path(new_name), old);
         named(RENAME, number_of_path(new_name), new_name);

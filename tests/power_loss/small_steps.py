@@ -10,7 +10,7 @@ from unittest import mock
 from rocketstore.engine import catch_up
 from rocketstore.log.commitlog import checkpointer, commit_log, flusher
 from rocketstore.log.index import segment as index_segment
-from rocketstore.log.mapped_files import new_file
+from rocketstore.log.layout import disk_blocks
 from rocketstore.log.recovery import quarantine
 from rocketstore.log.recovery import repair as log_repair
 from rocketstore.log.recovery import walk as log_walk
@@ -29,7 +29,7 @@ STEPS: Final[tuple[tuple[Any, str, int], ...]] = (
     (log_repair, "BLOCK_BYTES", PAGE),  # what one store to a mapping has written
     (log_repair, "STEP_BYTES", PAGE),
     (log_walk, "CHUNK_BYTES", PAGE),
-    (new_file, "ZERO_STEP_BYTES", PAGE),
+    (disk_blocks, "STEP_BYTES", PAGE),
     (quarantine, "BLOCK_BYTES", PAGE),
 )
 

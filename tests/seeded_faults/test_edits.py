@@ -8,11 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.seeded_faults import (
+    test_planted_attacks,
     test_planted_crash,
     test_planted_disks,
     test_planted_failures,
     test_planted_faults,
+    test_planted_hidden,
     test_planted_interop,
+    test_planted_readers,
+    test_planted_verdicts,
 )
 from tests.seeded_faults.planting import ROOT, Fault, edited
 
@@ -20,9 +24,20 @@ pytestmark = pytest.mark.quick
 
 
 def faults() -> Iterator[Fault]:
-    yield from (fault for fault, _ in test_planted_crash.FAULTS)
+    for planted_with in (
+        test_planted_attacks,
+        test_planted_crash,
+        test_planted_readers,
+        test_planted_verdicts,
+    ):
+        yield from (fault for fault, _ in planted_with.FAULTS)
     yield from (planted.fault for planted in test_planted_disks.PLANTED)
-    for module in (test_planted_failures, test_planted_faults, test_planted_interop):
+    for module in (
+        test_planted_failures,
+        test_planted_faults,
+        test_planted_hidden,
+        test_planted_interop,
+    ):
         yield from module.FAULTS
 
 

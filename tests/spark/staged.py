@@ -21,8 +21,10 @@ def column(texts: list[bytes]) -> tuple[np.ndarray, bytes]:
     return np.cumsum([0, *map(len, texts)]).astype(np.int32), b"".join(texts)
 
 
-def stage_bodies(root: Path, name: str, bodies: list[bytes], chunk: int = 10) -> Staged:
-    """A file of frames for topic "t", queues 0 … 2, `chunk` messages a chunk."""
+def stage_bodies(
+    root: Path, name: str, bodies: list[bytes], chunk: int = 10, topic: str = "t"
+) -> Staged:
+    """A file of frames for `topic`, queues 0 … 2, `chunk` messages a chunk."""
     directory = sink_directory(root) / "staging" / "run"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.frames"
@@ -33,7 +35,7 @@ def stage_bodies(root: Path, name: str, bodies: list[bytes], chunk: int = 10) ->
             queues = (np.arange(len(part)) + start) % 3
             frames, refused = encode_frames(
                 column(part),
-                topics=["t"],
+                topics=[topic],
                 queue_ids=queues.astype(np.int32),
                 tags=column([b"tag"] * len(part)),
                 born_timestamps_ms=1_700_000_000_000,
@@ -42,7 +44,7 @@ def stage_bodies(root: Path, name: str, bodies: list[bytes], chunk: int = 10) ->
             assert not refused
             file.write(frames)
             chunks.append((len(frames), len(part), zlib.crc32(frames)))
-    return Staged(str(path), len(bodies), tuple(chunks))
+    return Staged(str(path), len(bodies), tuple(chunks), topics=(topic,))
 
 
 def killed_at(step: str, root: Path, writer: str, version: int, files: list[Staged]) -> bool:

@@ -157,6 +157,63 @@ def test_rows_are_spread_by_shard_key_as_put_does(tmp_path: Path, rng: random.Ra
     assert (message.queue_id, message.properties["__SHARDINGKEY"]) == (5, "u1")
 
 
+@pytest.mark.parametrize("kind", ["string", "binary", "array"])
+@pytest.mark.parametrize("name", ["key", "keys"])
+def test_rows_are_spread_by_key_as_kafka_s_sink_does(
+    tmp_path: Path, rng: random.Random, name: str, kind: str
+) -> None:
+    """One key, one queue: its order is kept. It was spread over all of them."""
+    keys = [rng.choice([None, "", "u1", "ü2", "u3" * 9, "u4 x"]) for _ in range(60)]
+    column = {
+        "string": lambda: pa.array(keys, pa.string()),
+        "binary": lambda: pa.array([k and k.encode() for k in keys], pa.binary()),
+        "array": lambda: pa.array([k and k.split() for k in keys], pa.list_(pa.string())),
+    }[kind]()
+    batch = batch_of(body=[str(n) for n in range(60)], **{name: column})
+    frames, _ = encode_batch(batch, Routing(topic="t", queues=7), first_row=3)
+    found = {int(m.body): m.queue_id for m in put(tmp_path / "s", frames)}
+    with rocketstore.open(tmp_path / "p") as store:
+        writer = store.writer("t", queues=7)
+        for number, key in enumerate(keys):
+            expected = writer.put(b"x", shard_key=key).queue_id if key else (number + 3) % 7
+            assert found[number] == expected
+    frames, _ = encode_batch(batch, Routing(topic="t", queues=7, by_key=False))
+    in_turns = {int(m.body): m.queue_id for m in put(tmp_path / "turns", frames)}
+    assert in_turns == {n: n % 7 for n in range(60)}
+    frames, _ = encode_batch(batch, Routing(topic="t", queue_id=2))
+    assert {m.queue_id for m in put(tmp_path / "one", frames)} == {2}
+
+
+def test_a_null_body_that_is_a_tombstone(tmp_path: Path) -> None:
+    batch = batch_of(body=["a", None, "c"], keys=["k", "k", None])
+    frames, count = encode_batch(batch, Routing(topic="t", null_is_empty=True))
+    assert count == 3
+    assert [m.body for m in put(tmp_path / "s", frames)] == [b"a", b"", b"c"]
+    with pytest.raises(SparkFaceError, match="RS_BAD_ROW.*row 1 .*body is null"):
+        encode_batch(batch, Routing(topic="t"))
+
+
+def test_what_chooses_a_queue(tmp_path: Path) -> None:
+    """The queue id of a row, then its shard key, then its key, then its turn."""
+    batch = batch_of(
+        body=["0", "1", "2", "3"],
+        queue_id=pa.array([6, None, None, None], pa.int32()),
+        shard_key=["s", "s", None, ""],
+        keys=["k", "k", "k", None],
+    )
+    frames, _ = encode_batch(batch, Routing(topic="t", queues=7))
+    found = {int(m.body): m.queue_id for m in put(tmp_path / "s", frames)}
+    of = rocketstore.shard_queue_id
+    assert found == {0: 6, 1: of("s", 7), 2: of("k", 7), 3: 3}
+    assert of("s", 7) != of("k", 7)
+    # A key that no column says chooses nothing.
+    maps = pa.array([[("KEYS", "k")]] * 3, MAP)
+    frames, _ = encode_batch(
+        batch_of(body=["x"] * 3, properties=maps), Routing(topic="t", queues=7)
+    )
+    assert [m.queue_id for m in put(tmp_path / "p", frames)] == [0, 1, 2]
+
+
 def test_bad_rows_are_kept_with_their_reason(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -73,7 +73,11 @@ def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
     """Spark hands them over in lower case, and so they came back."""
     for parse, given, said in (
         (WriteOptions.parse, {"locktimeouts": "soon"}, r"lockTimeoutS = 'soon': a whole number"),
-        (WriteOptions.parse, {"stagingdir": "x"}, r"no option stagingdir; known: .*stagingPath"),
+        (
+            WriteOptions.parse,
+            {"stagingdir": "x"},
+            r"no option stagingdir; perhaps stagingPath is meant; known: .*stagingPath",
+        ),
         (ReadOptions.parse, {"splitbytes": "1.5g"}, r"splitBytes = '1\.5g': a whole number"),
         (ReadOptions.parse, {"failondataloss": "no"}, r"failOnDataLoss = 'no': true or false"),
         (
@@ -183,3 +187,72 @@ def test_an_old_name_of_an_option_names_the_new_one(tmp_path: Path) -> None:
     )
     with pytest.raises(SparkFaceError, match=said):
         WriteOptions.parse({"path": str(tmp_path), "lockTimeout": "7"})
+
+
+def test_what_chooses_among_queues() -> None:
+    given = {"path": "p", "topic": "t"}
+    assert WriteOptions.parse(given).by_key is None
+    for word, by_key in (("key", True), ("Turns", False)):
+        assert WriteOptions.parse({**given, "queues": "3", "queueBy": word}).by_key is by_key
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*queueBy = 'row': key or turns"):
+        WriteOptions.parse({**given, "queues": "3", "queueBy": "row"})
+    for other in ({}, {"queueId": "1"}):
+        with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*queueBy = 'key': needs queues"):
+            WriteOptions.parse({**given, **other, "queueBy": "key"})
+
+
+def test_a_key_that_is_to_choose_and_is_not_there() -> None:
+    pytest.importorskip("pyspark", reason="needs pyspark: make spark")
+    from pyspark.sql.types import StructType
+
+    from rocketstore.spark.sink.sink import check_schema
+
+    options = WriteOptions.parse({"path": "p", "topic": "t", "queues": "3", "queueBy": "key"})
+    check_schema(StructType().add("value", "binary").add("key", "binary"), options)
+    check_schema(StructType().add("body", "binary").add("shard_key", "string"), options)
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*queueBy.*needs a column key, keys or"):
+        check_schema(StructType().add("body", "binary").add("tags", "string"), options)
+
+
+def test_null_bodies() -> None:
+    given = {"path": "p", "topic": "t"}
+    assert not WriteOptions.parse(given).null_is_empty
+    assert WriteOptions.parse({**given, "nullBody": "Empty"}).null_is_empty
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*nullBody = 'skip': fail or empty"):
+        WriteOptions.parse({**given, "nullBody": "skip"})
+
+
+def test_a_writer_for_foreach_batch() -> None:
+    from rocketstore.spark import batch_writer
+
+    class Writer:
+        def __init__(self) -> None:
+            self.said: dict[str, object] = {}
+
+        def format(self, name: str) -> Writer:
+            self.said["format"] = name
+            return self
+
+        def mode(self, name: str) -> Writer:
+            self.said["mode"] = name
+            return self
+
+        def options(self, **given: object) -> Writer:
+            self.said |= given
+            return self
+
+        def save(self) -> None:
+            self.said["saved"] = True
+
+    class Frame:
+        write = Writer()
+
+    batch_writer("/s", app_id="job", topic="a", queues=3)(Frame(), 7)  # type: ignore[arg-type]
+    assert Frame.write.said == {
+        "format": "rocketstore", "mode": "append", "path": "/s", "topic": "a", "queues": 3,
+        "txnAppId": "job-a", "txnVersion": 7, "saved": True,
+    }  # fmt: skip
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*app_id = ''"):
+        batch_writer("/s", app_id="")
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*txnVersion = 3"):
+        batch_writer("/s", app_id="job", txnVersion=3)

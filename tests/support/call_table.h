@@ -28,14 +28,15 @@
 
 /* In the order of the table: name, result, parameters, arguments, what comes before the call. */
 #define ENTRIES(X) \
-    X(open, int, (const char *path, int flags, uint32_t mode), (path, flags, mode), NONE) \
+    X(open, int, (int at, const char *path, int flags, uint32_t mode), \
+      (at, path, flags, mode), NONE) \
     X(close, int, (int fd), (fd), CLOSE) \
     X(duplicate, int, (int fd), (fd), NONE) \
     X(linkat, int, (NAMES, int flags), (at, old, to, new, flags), NONE) \
     X(renameat2, int, (NAMES, uint32_t flags), (at, old, to, new, flags), NONE) \
-    X(unlink, int, (const char *path), (path), NONE) \
-    X(mkdir, int, (const char *path, uint32_t mode), (path, mode), NONE) \
-    X(rmdir, int, (const char *path), (path), NONE) \
+    X(unlink, int, (int at, const char *path), (at, path), NONE) \
+    X(mkdir, int, (int at, const char *path, uint32_t mode), (at, path, mode), NONE) \
+    X(rmdir, int, (int at, const char *path), (at, path), NONE) \
     X(fchown, int, (int fd, uint32_t owner, uint32_t group), (fd, owner, group), NONE) \
     X(fchmod, int, (int fd, uint32_t mode), (fd, mode), NONE) \
     X(fstat, int, (int fd, struct stat *to), (fd, to), NONE) \

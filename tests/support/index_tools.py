@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import struct
@@ -22,6 +23,19 @@ def key_hash(text: str) -> int:
     """Hash of a whole key text, topic # key."""
     topic, _, key = text.partition("#")
     return index_file.key_hash(topic.encode(), key.encode())
+
+
+def offsets_of(
+    index: IndexStore,
+    topic: str,
+    key: str,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER,
+    limit: int | None = None,
+) -> list[int]:
+    """What the index proposes for a key: newest first, each once."""
+    found = index.candidates(topic, key, begin_ms, end_ms)
+    return list(itertools.islice(dict.fromkeys(found), limit))
 
 
 class Sut(NamedTuple):

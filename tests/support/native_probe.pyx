@@ -49,8 +49,8 @@ cdef bint fails() noexcept nogil:
     return True
 
 
-cdef int failing_open(const char *path, int flags, uint32_t mode) noexcept nogil:
-    return -1 if fails() else real.open(path, flags, mode)
+cdef int failing_open(int at, const char *path, int flags, uint32_t mode) noexcept nogil:
+    return -1 if fails() else real.open(at, path, flags, mode)
 
 cdef int failing_fdatasync(int fd) noexcept nogil:
     return -1 if fails() else real.fdatasync(fd)

@@ -23,7 +23,7 @@ from tests.syscall_faults.sweeping import EVERY, Sweep, Tally, sweep
 CASES = 2000
 FOR_GOOD_CASES = 500
 INVISIBLE_CASES = 350
-KILLS = 400
+KILLS = 500
 SUM = CASES + FOR_GOOD_CASES + INVISIBLE_CASES + KILLS
 #: Entries that this machine's workload cannot use.
 UNUSED: dict[str, str] = {} if os.geteuid() == 0 else {"fchown": "gives files away: needs root"}

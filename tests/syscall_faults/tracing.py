@@ -36,8 +36,8 @@ SYSCALLS: Final = {
     "ftruncate": "EFBIG",
     "linkat": "EDQUOT",
     "renameat2": "EIO",
-    "unlink": "EROFS",
-    "mkdir": "ENOSPC",
+    "unlinkat": "EROFS",
+    "mkdirat": "ENOSPC",
     "madvise": "EAGAIN",
 }
 PR_SET_PTRACER: Final = 0x59616D61

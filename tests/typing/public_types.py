@@ -61,7 +61,9 @@ for message in consumer:
     reveal_type(message.properties)  # dict[str, str]
     reveal_type(message.tags)  # str | None
 
-reveal_type(store.query("orders", key="a"))  # list[rocketstore._native.format.message.Message]
+reveal_type(
+    store.query("orders", key="a")
+)  # typing.Sequence[rocketstore._native.format.message.Message]
 reveal_type(store.topics())  # list[str]
 reveal_type(store.flushed_offset)  # int
 reveal_type(rocketstore.StoreConfig(flush_interval_ms=10).flush_interval_ms)  # int

@@ -155,7 +155,7 @@ def test_what_a_slot_cannot_hold_is_refused() -> None:
 @settings(deadline=None)
 def test_no_bytes_make_unpack_fail(data: bytes) -> None:
     assert native.unpack_slot(data) is None
-    assert len(native.unpack_rocketmq(data)) == 5
+    assert len(native.unpack_rocketmq(data)) == 6
 
 
 def test_crc32c_is_castagnolis() -> None:

@@ -137,9 +137,13 @@ def test_sizes_are_settable() -> None:
 def test_the_write_buffer_of_a_disk_store_holds_the_largest_record() -> None:
     body = (8 << 20) - (64 << 10)
     assert StoreConfig(max_message_size_bytes=body).record_limit_bytes == 8 << 20
-    error = refusal(max_message_size_bytes=body + 1)
+    assert StoreConfig(max_message_size_bytes=body + 1).write_buffer_bytes == (8 << 20) + 1
+    assert StoreConfig(max_message_size_bytes=body).write_buffer_bytes == 8 << 20
+    error = refusal(max_message_size_bytes=body + 1, write_buffer_bytes=8 << 20)
     assert error.field == "write_buffer_bytes"
-    assert StoreConfig(max_message_size_bytes=body + 1, durability="os")
+    error = refusal(max_message_size_bytes=1 << 30, commit_log_file_size_bytes=(1 << 31) - 1)
+    assert error.field == "write_buffer_bytes"  # its most is 1 GiB
+    assert StoreConfig(max_message_size_bytes=body + 1, durability="os", write_buffer_bytes=1 << 16)
     assert StoreConfig(max_message_size_bytes=body + 1, write_buffer_bytes=16 << 20)
 
 
@@ -238,7 +242,7 @@ def test_to_dict_is_plain_and_complete() -> None:
     config = StoreConfig(durability="memory", commit_log_file_size_bytes=4096)
     options = config.to_dict()
     assert set(options) == set(FIELDS)
-    assert {type(value) for value in options.values()} == {int, bool, str}
+    assert {type(value) for value in options.values()} == {int, bool, str, type(None)}
     assert StoreConfig(**options) == config
 
 
@@ -276,11 +280,12 @@ def test_help_explains_every_option() -> None:
 
 def test_what_a_store_keeps_needs_not_be_given_again(tmp_path: Path) -> None:
     sizes = {"commit_log_file_size_bytes": 1 << 16, "consume_queue_file_size_bytes": 2000}
-    given: dict[str, Any] = {**sizes, "record_crc": False}
+    given: dict[str, Any] = {**sizes, "record_crc": False, "index_tags": True}
     assert {name for name, item in FIELDS.items() if facts_of(item).kept} == set(given)
     with rocketstore.open(tmp_path, **given) as store:
         first = store.writer("orders").put(b"x")
     with rocketstore.open(tmp_path) as store:
         kept = store.config.to_dict()
         assert {name: kept[name] for name in sizes} == sizes  # type: ignore[literal-required]
+        assert kept["index_tags"] is True
         assert store.writer("orders").put(b"x").size == first.size

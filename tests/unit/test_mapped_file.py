@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from rocketstore._native.os import syscalls
-from rocketstore._native.os.mapped_file import MappedFile, mapped_bytes, mapped_files
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.mapping import mapped_bytes, mapped_files
 from rocketstore.errors import StoreClosedError
 
 pytestmark = pytest.mark.quick

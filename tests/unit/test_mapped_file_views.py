@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.os.mapped_file import MappedFile, mapped_bytes, mapped_files
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.mapping import mapped_bytes, mapped_files
 from rocketstore.errors import StoreClosedError
 
 pytestmark = pytest.mark.quick

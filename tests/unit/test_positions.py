@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.os.mapped_file import MappedFile, mapped_files
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.mapping import mapped_files
 from rocketstore._native.sync.positions import MAGIC, PAGE_SIZE, Positions
 from rocketstore.log.layout.positions_page import PositionsPage, State
 from tests.support.waiting import wait_until

@@ -88,10 +88,10 @@ def test_a_child_knows_that_it_is_one(probe: Any, in_child: Child) -> None:
     """D-35"""
 
     def child() -> None:
-        assert syscalls.in_forked_child()
+        assert syscalls.forked()
         assert probe.is_forked()
 
-    assert not syscalls.in_forked_child()
+    assert not syscalls.forked()
     assert not probe.is_forked()
     in_child(child)
 
@@ -101,7 +101,7 @@ def test_a_raw_fork_is_noticed_too() -> None:
     libc = ctypes.PyDLL(None)
     pid = libc.fork()
     if pid == 0:
-        os._exit(7 if syscalls.in_forked_child() else 8)
+        os._exit(7 if syscalls.forked() else 8)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
@@ -119,7 +119,7 @@ def test_what_a_child_opens_works_and_what_it_inherited_does_not(in_child: Child
         assert not syscalls.forked_since(own)
         assert syscalls.forked_since(inherited)
         assert syscalls.process_token() == own
-        assert syscalls.in_forked_child()
+        assert syscalls.forked()
         in_child(lambda: grandchild())
         in_child(lambda: not_mine(own))
 
@@ -152,9 +152,9 @@ WITHOUT_WIPING = """
 import os
 from rocketstore._native.os import syscalls
 inherited = syscalls.process_token()
-assert not syscalls.in_forked_child() and not syscalls.forked_since(inherited)
+assert not syscalls.forked() and not syscalls.forked_since(inherited)
 if os.fork() == 0:
-    assert syscalls.in_forked_child() and syscalls.forked_since(inherited)
+    assert syscalls.forked() and syscalls.forked_since(inherited)
     own = syscalls.process_token()
     assert not syscalls.forked_since(own) and syscalls.forked_since(inherited)
     os._exit(7)

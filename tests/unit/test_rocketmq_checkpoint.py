@@ -28,40 +28,40 @@ def test_rocketmqs_bytes_are_read_and_written(row: dict[str, Any], tmp_path: Pat
     path.write_bytes(data)
     file = RocketmqCheckpoint(path)
     times = file.load()
-    assert times == (*row["values"], 0, 0)[:5]
+    assert times == (*row["values"], 0, 0, 0)[:6]
     assert times.minimum_ms == row["min_timestamp"]
     path.unlink()
-    file.store(*times)
+    file.store(times)
     file.close()
     assert path.read_bytes() == data
 
 
 def test_a_missing_file_is_all_zeros_and_is_not_made(tmp_path: Path) -> None:
     file = RocketmqCheckpoint(tmp_path / "checkpoint")
-    assert file.load() == (0, 0, 0, 0, 0)
+    assert file.load() == (0, 0, 0, 0, 0, 0)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("size", [0, 1, 12, 39, 40, 41, 4095, 4096, 5000])
+@pytest.mark.parametrize("size", [0, 1, 12, 39, 40, 41, 47, 48, 49, 4095, 4096, 5000])
 def test_any_length_is_read_and_unknown_bytes_stay(tmp_path: Path, size: int) -> None:
     path = tmp_path / "checkpoint"
     data = bytes((n * 7 + 1) % 256 for n in range(size))
     path.write_bytes(data)
     file = RocketmqCheckpoint(path)
-    assert file.load() == struct.unpack(">5q", data[:40].ljust(40, b"\0"))
-    file.store(1, 2, 3, 4, -5)
-    assert file.load() == (1, 2, 3, 4, -5)
-    file.store(9, 8, 7, 6, 5)
+    assert file.load() == struct.unpack(">6q", data[:48].ljust(48, b"\0"))
+    file.store(RocketmqTimes(1, 2, 3, 4, -5, 6))
+    assert file.load() == (1, 2, 3, 4, -5, 6)
+    file.store(RocketmqTimes(9, 8, 7, 6, 5, 4))
     file.close()
-    wanted = struct.pack(">5q", 9, 8, 7, 6, 5) + data[40:]
+    wanted = struct.pack(">6q", 9, 8, 7, 6, 5, 4) + data[48:]
     assert path.read_bytes() == wanted.ljust(4096, b"\0")
 
 
 def test_pack_keeps_what_stood_there() -> None:
     before = bytes(range(256)) * 20
-    page = native.pack_rocketmq((1, 2, 3, 4, 5), before)
-    assert page == struct.pack(">5q", 1, 2, 3, 4, 5) + before[40:4096]
-    with pytest.raises(ValueError, match="five numbers"):
+    page = native.pack_rocketmq((1, 2, 3, 4, 5, 6), before)
+    assert page == struct.pack(">6q", 1, 2, 3, 4, 5, 6) + before[48:4096]
+    with pytest.raises(ValueError, match="six numbers"):
         native.pack_rocketmq((1, 2, 3))  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pickle
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import rocketstore
 from rocketstore.config import StoreConfig
 from rocketstore.config.properties_file import read_properties
-from rocketstore.config.rocketmq import OPTIONS
+from rocketstore.config.rocketmq_options import OPTIONS
 from rocketstore.errors import ConfigError
 
 FIELDS = {item.name for item in dataclasses.fields(StoreConfig) if item.init}
@@ -22,6 +23,7 @@ def test_the_table_knows_every_option_of_ours_and_names_no_other() -> None:
     # Options that RocketMQ has no word for.
     own = {
         "allow_network_file_system",
+        "index_tags",
         "max_undispatched_bytes",
         "max_unflushed_bytes",
         "populate_window_bytes",
@@ -120,6 +122,57 @@ def test_what_has_no_effect_is_listed_with_its_reason() -> None:
     assert "retention" in reasons["fileReservedTime"]
     assert pickle.loads(pickle.dumps(config)).ignored == config.ignored
     assert config.replace(index_slots=3).ignored == config.ignored
+
+
+#: With these settings RocketMQ keeps something where rocketstore does not look, or looks for it.
+SERIOUS = {
+    "storeType": "defaultRocksDB",
+    "rocksdbCQDoubleWriteEnable": "true",
+    "useSeparateStorePathForRocksdbCQ": "TRUE",
+    "combineAssignOffsetCQType": "defaultRocksDB",
+    "combineCQPreferCQType": "defaultRocksDB",
+    "writeWithoutMmap": "true",
+    "enableAcceleratedRecovery": "true",
+    "indexRocksDBEnable": "true",
+    "transRocksDBEnable": "true",
+    "timerRocksDBEnable": "true",
+    "enableDLegerCommitLog": "true",
+}
+
+
+@pytest.mark.parametrize("name", SERIOUS)
+def test_what_rocketmq_keeps_elsewhere_is_a_warning(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    value = SERIOUS[name]
+    plain = "false" if value.lower() == "true" else "default"
+    with caplog.at_level(logging.WARNING, "rocketstore"):
+        (item,) = StoreConfig.from_rocketmq({name: f" {plain.title()} "}).ignored
+        assert not item.matters
+        assert caplog.messages == []
+        (item,) = StoreConfig.from_rocketmq({name: value}).ignored
+    assert item.matters
+    assert caplog.messages == [f"{name} = {value}: {item.reason}"]
+
+
+def test_options_of_5_4_and_later_are_known() -> None:
+    """They have no effect here, and are no reason for a word."""
+    given = {"commitLogRecoverMaxNum": "1000", "timerWheelSnapshotFlush": "true"}
+    given |= {"transWriteOriginTransHalfEnable": "true", "indexFileReadEnable": "true"}
+    for item in StoreConfig.from_rocketmq(given).ignored:
+        assert not item.matters
+        assert "not an option" not in item.reason
+
+
+@pytest.mark.parametrize("index", ["", "true", "false"])
+@pytest.mark.parametrize("files", ["", "true", "false"])
+def test_index_files_are_written_where_both_settings_say_so(index: str, files: str) -> None:
+    """`indexFileWriteEnable=false`: keys lie in RocksDB, or nowhere."""
+    given = {"messageIndexEnable": index, "indexFileWriteEnable": files}
+    config = StoreConfig.from_rocketmq({name: value for name, value in given.items() if value})
+    assert config.index_enabled is ("false" not in (index, files))
+    assert config.ignored == ()
+    assert ("index_enabled" in config.given) is bool(index or files)
 
 
 @pytest.mark.parametrize(

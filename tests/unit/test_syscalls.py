@@ -115,7 +115,7 @@ def test_linking_never_replaces(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError) as caught:
         syscalls.link_unnamed(fd, tmp_path / "name")
     os.close(fd)
-    assert str(caught.value.filename2) == str(tmp_path / "name")
+    assert str(caught.value.filename) == str(tmp_path / "name")
     assert (tmp_path / "name").read_bytes() == b"older"
 
 

@@ -197,7 +197,7 @@ def test_a_failure_goes_to_the_owner_and_ends_the_thread(
     worker.start()
     assert worker.stop(LONG_S)
     assert worker.failures == [error]
-    assert worker.failure is error
+    assert worker.failure is not error and repr(worker.failure) == repr(error)
     assert worker.finished == 0
     assert "broken disk" in caplog.text
 

@@ -22,8 +22,8 @@ def image(root: Path) -> dict[str, str]:
     }
 
 
-def test_there_are_fifteen() -> None:
-    assert len(STORES) == 15
+def test_there_are_seventeen() -> None:
+    assert len(STORES) == 17
 
 
 @pytest.mark.parametrize("expected", STORES, ids=lambda e: e.name)

@@ -12,6 +12,7 @@ from rocketstore.log.commitlog import checkpointer
 from rocketstore.log.commitlog import flusher as flusher_module
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from tests.support.checkpoints import own_checkpoint, rocketmq_times
+from tests.support.copies import copy_if_there
 from tests.support.small_store import dispatched, open_small, open_still, parts
 
 
@@ -145,7 +146,7 @@ def test_a_crash_behind_a_trim_costs_no_new_index(tmp_path: Path) -> None:
         there = len(list((tmp_path / "live" / "index").iterdir()))
         assert store.trim(before_offset=store.end_offset) > 0
         assert len(list((tmp_path / "live" / "index").iterdir())) < there
-        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed", copy_function=copy_if_there)
     with open_small(tmp_path / "crashed") as store:
         assert store.recovery.mode == "unclean"
         assert store.recovery.index_start == store.recovery.dispatch_start == end

@@ -94,7 +94,7 @@ def test_slow_commit_is_logged(
     end = store.writer("t").put(b"x").end_offset
     with caplog.at_level(logging.WARNING):
         idle(store).commit()
-    assert f"commit up to {end} took" in caplog.text
+    assert f"/commitlog: commit up to {end} took" in caplog.text
 
 
 def test_a_failed_write_fails_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

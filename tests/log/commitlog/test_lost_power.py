@@ -74,7 +74,7 @@ def test_units_that_are_missing_at_the_end_of_a_file_end_the_queue(tmp_path: Pat
             "write",
             4 * UNIT_SIZE,
             tmp_directory=tmp_path,
-            make_directory=lambda path: path.mkdir(exist_ok=True),
+            make_place=lambda path, _: path.mkdir(exist_ok=True),
         )
         return ConsumeQueue("orders", 0, files, lambda: 0)
 

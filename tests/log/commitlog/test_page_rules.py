@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore._native.os.mapped_file import mapped_files
+from rocketstore._native.os.mapping import mapped_files
 from rocketstore.log.commitlog.committer import PAGE_BYTES, able, pages_between
 
 pytestmark = pytest.mark.quick

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import random
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,14 @@ import pytest
 
 from rocketstore._native.format import index_file
 from rocketstore._native.os import syscalls
+from rocketstore.errors import StoreBehindError
 from rocketstore.log.index import store as index_store
 from rocketstore.log.index.segment import IndexSegment
 from rocketstore.log.index.store import hash_of
 from rocketstore.log.layout.lock import OUR_MARK
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import StoreState
-from tests.support.index_tools import NOW_MS, names, opened, put
+from tests.support.index_tools import NOW_MS, names, offsets_of, opened, put
 from tests.support.paths import VECTORS
 
 STORES = VECTORS / "stores"
@@ -48,7 +51,7 @@ def test_an_empty_or_missing_directory_is_an_empty_index(tmp_path: Path, there: 
     assert index.files == ()
     assert index.target is None
     assert index.end_physical_offset == 0
-    assert index.query("T", "a") == []
+    assert offsets_of(index, "T", "a") == []
     assert index.sync()
     assert index.trim(100) == []
     index.reset_from(0)
@@ -58,7 +61,7 @@ def test_an_empty_or_missing_directory_is_an_empty_index(tmp_path: Path, there: 
 def test_a_missing_directory_is_made_for_the_first_key(tmp_path: Path) -> None:
     index = opened(StoreLayout(tmp_path))
     assert put(index, "a", 0)
-    assert index.query("T", "a") == [0]
+    assert offsets_of(index, "T", "a") == [0]
     assert (tmp_path / "index").stat().st_mode & 0o777 == tmp_path.stat().st_mode & 0o777
 
 
@@ -84,13 +87,13 @@ def test_what_was_put_is_there_after_opening_again(layout: StoreLayout, rng: ran
         model.setdefault(key, []).insert(0, offset)
     end = index.end_physical_offset
     index.close()
-    assert index.query("T", "k1") == []
+    assert offsets_of(index, "T", "k1") == []
     again = opened(layout, slots=11, entries=20)
     assert again.end_physical_offset == end == 9951
     for key, offsets in model.items():
-        assert again.query("T", key) == offsets
+        assert offsets_of(again, "T", key) == offsets
     assert put(again, "last", 10_000)
-    assert again.query("T", "last") == [10_000]
+    assert offsets_of(again, "T", "last") == [10_000]
 
 
 def test_the_next_key_goes_on_in_the_file_that_is_not_full(layout: StoreLayout) -> None:
@@ -102,15 +105,15 @@ def test_the_next_key_goes_on_in_the_file_that_is_not_full(layout: StoreLayout) 
     assert again.target.limit == 0  # blocks are not known, so they are reserved first
     put(again, "a", 1)
     assert len(names(layout)) == 1
-    assert again.query("T", "a") == [1, 0]
+    assert offsets_of(again, "T", "a") == [1, 0]
 
 
 def test_limit_takes_the_newest_over_all_files(layout: StoreLayout) -> None:
     index = opened(layout, entries=4)
     for offset in range(20):
         put(index, "a", offset)
-    assert index.query("T", "a", limit=5) == [19, 18, 17, 16, 15]
-    assert index.query("T", "a", limit=0) == []
+    assert offsets_of(index, "T", "a", limit=5) == [19, 18, 17, 16, 15]
+    assert offsets_of(index, "T", "a", limit=0) == []
 
 
 def test_one_record_in_two_files_is_one_candidate(layout: StoreLayout) -> None:
@@ -118,7 +121,7 @@ def test_one_record_in_two_files_is_one_candidate(layout: StoreLayout) -> None:
     for key in ("x", "a", "a"):
         put(index, key, 7)
     assert len(index.files) == 2
-    assert index.query("T", "a") == [7]
+    assert offsets_of(index, "T", "a") == [7]
 
 
 def test_begin_is_widened_by_the_second_that_entries_lose(layout: StoreLayout) -> None:
@@ -126,8 +129,8 @@ def test_begin_is_widened_by_the_second_that_entries_lose(layout: StoreLayout) -
     index = opened(layout)
     put(index, "a", 0, NOW_MS)
     put(index, "a", 1, NOW_MS + 1999)
-    assert index.query("T", "a", NOW_MS + 1999, NOW_MS + 1999) == [1]
-    assert index.query("T", "a", NOW_MS + 2001, NOW_MS + 9999) == []
+    assert offsets_of(index, "T", "a", NOW_MS + 1999, NOW_MS + 1999) == [1]
+    assert offsets_of(index, "T", "a", NOW_MS + 2001, NOW_MS + 9999) == []
 
 
 def test_files_outside_the_window_are_not_searched(
@@ -137,22 +140,22 @@ def test_files_outside_the_window_are_not_searched(
     for number in range(8):
         put(index, "a", number, NOW_MS + number * 10_000)
     searched: list[str] = []
-    real = IndexSegment.find
+    real = IndexSegment.walk
 
-    def find(segment: IndexSegment, *arguments: Any) -> list[tuple[int, int]]:
+    def walk(segment: IndexSegment, *arguments: Any) -> Iterator[int]:
         searched.append(segment.name)
         return real(segment, *arguments)
 
-    monkeypatch.setattr(IndexSegment, "find", find)
-    assert index.query("T", "a", NOW_MS + 40_000, NOW_MS + 50_000) == [5, 4]
+    monkeypatch.setattr(IndexSegment, "walk", walk)
+    assert offsets_of(index, "T", "a", NOW_MS + 40_000, NOW_MS + 50_000) == [5, 4]
     assert searched == [index.files[2].name]
 
 
 def test_extreme_windows_are_no_error(layout: StoreLayout) -> None:
     index = opened(layout)
     put(index, "a", 0)
-    assert index.query("T", "a", -(2**70), 2**70) == [0]
-    assert index.query("T", "a", -(2**63), 2**63 - 1) == [0]
+    assert offsets_of(index, "T", "a", -(2**70), 2**70) == [0]
+    assert offsets_of(index, "T", "a", -(2**63), 2**63 - 1) == [0]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 60, 61, 149, 150, 199, 200, 10_000])
@@ -163,7 +166,7 @@ def test_a_reset_drops_what_lies_at_or_beyond(layout: StoreLayout, limit: int) -
     index.reset_from(limit)
     kept = [offset for offset in range(0, 200, 10) if offset < limit]
     for key in range(3):
-        assert index.query("T", f"k{key}") == [o for o in reversed(kept) if o % 3 == key]
+        assert offsets_of(index, "T", f"k{key}") == [o for o in reversed(kept) if o % 3 == key]
     assert index.end_physical_offset == (kept[-1] + 1 if kept else 0)
     assert [segment.name for segment in index.files] == names(layout)
     for segment in index.files:
@@ -171,7 +174,7 @@ def test_a_reset_drops_what_lies_at_or_beyond(layout: StoreLayout, limit: int) -
     for offset in range(len(kept) * 10, 200, 10):
         put(index, f"k{offset % 3}", offset)
     for key in range(3):
-        assert index.query("T", f"k{key}") == [o for o in range(190, -1, -10) if o % 3 == key]
+        assert offsets_of(index, "T", f"k{key}") == [o for o in range(190, -1, -10) if o % 3 == key]
 
 
 def test_a_reset_mends_what_a_loss_of_power_tore(layout: StoreLayout) -> None:
@@ -187,7 +190,7 @@ def test_a_reset_mends_what_a_loss_of_power_tore(layout: StoreLayout) -> None:
     again = opened(layout, entries=30)
     again.reset_from(12)
     for key in range(3):
-        assert again.query("T", f"k{key}") == [o for o in range(11, -1, -1) if o % 3 == key]
+        assert offsets_of(again, "T", f"k{key}") == [o for o in range(11, -1, -1) if o % 3 == key]
 
 
 def test_a_reset_ends_the_trouble_of_a_full_disk(
@@ -203,11 +206,12 @@ def test_a_reset_ends_the_trouble_of_a_full_disk(
         index.reset_from(2)
         cause = index.degraded
         assert cause is not None
-        assert index.query("T", "a") == [1, 0]
+        with pytest.raises(StoreBehindError, match=re.escape(cause)):
+            offsets_of(index, "T", "a")
     index.reset_from(2)
     assert index.degraded is None
     assert put(index, "a", 2)
-    assert index.query("T", "a") == [2, 1, 0]
+    assert offsets_of(index, "T", "a") == [2, 1, 0]
 
 
 def test_a_reset_in_private_memory_leaves_the_disk_alone(layout: StoreLayout) -> None:
@@ -218,7 +222,7 @@ def test_a_reset_in_private_memory_leaves_the_disk_alone(layout: StoreLayout) ->
     before = {name: (layout.index / name).read_bytes() for name in names(layout)}
     private = opened(layout, entries=3, access="private")
     private.reset_from(1)
-    assert private.query("T", "a") == [0]
+    assert offsets_of(private, "T", "a") == [0]
     private.close()
     assert {name: (layout.index / name).read_bytes() for name in names(layout)} == before
 
@@ -227,7 +231,7 @@ def test_a_reader_changes_nothing(layout: StoreLayout) -> None:
     index = opened(layout)
     put(index, "a", 0)
     reader = opened(layout, access="read")
-    assert reader.query("T", "a") == [0]
+    assert offsets_of(reader, "T", "a") == [0]
     with pytest.raises(ValueError, match="read"):
         reader.reset_from(0)
     with pytest.raises(ValueError, match="read"):
@@ -240,10 +244,10 @@ def test_a_reader_follows_a_live_writer(layout: StoreLayout) -> None:
     reader = opened(layout, entries=3, access="read")
     put(index, "a", 1)
     put(index, "a", 2)
-    assert reader.query("T", "a") == [1, 0]
+    assert offsets_of(reader, "T", "a") == [1, 0]
     first = reader.files[0]
     reader.load()
-    assert reader.query("T", "a") == [2, 1, 0]
+    assert offsets_of(reader, "T", "a") == [2, 1, 0]
     assert reader.files[0] is first
 
 
@@ -256,7 +260,7 @@ def test_trim_removes_whole_files_and_never_the_newest(layout: StoreLayout) -> N
     assert index.trim(2) == all_names[:1]
     assert index.trim(1000) == all_names[1:2]
     assert names(layout) == all_names[2:]
-    assert index.query("T", "a") == [5, 4]
+    assert offsets_of(index, "T", "a") == [5, 4]
 
 
 def test_a_query_outlives_the_files_it_looks_at(layout: StoreLayout) -> None:
@@ -267,7 +271,7 @@ def test_a_query_outlives_the_files_it_looks_at(layout: StoreLayout) -> None:
     segment = index.files[0]
     index.trim(1000)
     index.close()
-    assert [offset for offset, _ in segment.find(hash_of("T", "a"), 0, 2**62, 9)] == [1, 0]
+    assert list(segment.walk(hash_of("T", "a"), 0, 2**62)) == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +292,7 @@ def test_times_of_another_writer_may_fall(
     for offset, time_ms in ((0, NOW_MS + 90_000_000), (1, NOW_MS)):
         assert put(index, "a", offset, time_ms)
     monkeypatch.setattr(index_store, "load_store_state", lambda _: state)
-    assert index.query("T", "a", end_ms=NOW_MS + 1000) == [1, 0]
+    assert offsets_of(index, "T", "a", end_ms=NOW_MS + 1000) == [1, 0]
 
 
 @pytest.mark.parametrize("window", [{"begin_ms": NOW_MS}, {"end_ms": NOW_MS}, {}])
@@ -307,6 +311,6 @@ def test_where_times_fall_is_asked_only_with_a_time(
     monkeypatch.setattr(index_store, "load_store_state", look)
     for times in (1, 2):
         index.load()
-        assert index.query("T", "a", **window) == [0]
-        assert index.query("T", "a", **window) == [0]
+        assert offsets_of(index, "T", "a", **window) == [0]
+        assert offsets_of(index, "T", "a", **window) == [0]
         assert len(looks) == (times if window else 0)

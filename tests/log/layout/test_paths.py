@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore.errors import InvalidTopicError, MessageRejectedError
+from rocketstore.errors import InvalidGroupError, InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import (
     StoreLayout,
     check_group,
@@ -38,6 +38,7 @@ def test_where_everything_lies() -> None:
         "commit_log": "commitlog",
         "consume_queue": "consumequeue",
         "batch_consume_queue": "batchconsumequeue",
+        "rocksdb": "rocksdbstore",
         "index": "index",
         "checkpoint": "checkpoint",
         "abort": "abort",
@@ -52,9 +53,12 @@ def test_where_everything_lies() -> None:
         "quarantine": "rocketstore/quarantine",
         "recovery": "rocketstore/recovery.json",
         "queue_ends": "rocketstore/queue_ends",
+        "blocked_queues": "rocketstore/blocked_queues",
+        "queue_files": "rocketstore/queue_files",
         "removal": "rocketstore/removal",
         "tmp": "rocketstore/tmp",
         "journal": "rocketstore/journal",
+        "group_offsets": "rocketstore/group_offsets",
     }
 
 
@@ -75,7 +79,9 @@ def test_a_queues_directory() -> None:
             layout.queue_directory("t", queue_id)
 
 
-@pytest.mark.parametrize("topic", ["..", ".", "a/b", "", "/etc", "a\0b", "ü", "a" * 256, "\udcff"])
+@pytest.mark.parametrize(
+    "topic", ["..", ".", "a/b", "", "/etc", "a\0b", "ü\n", "a" * 256, "\udcff"]
+)
 def test_no_topic_leaves_the_store(topic: str) -> None:
     with pytest.raises(InvalidTopicError):
         StoreLayout(Path("/data")).queue_directory(topic, 0)
@@ -170,7 +176,7 @@ def test_a_topic_is_text() -> None:
 def test_groups_follow_the_same_rule() -> None:
     assert check_group("billing-2") == b"billing-2"
     for wrong in ("", "a@b", "a/b", "g" * 256):
-        with pytest.raises(InvalidTopicError, match=r"^group = "):
+        with pytest.raises(InvalidGroupError, match=r"^group = "):
             check_group(wrong)
 
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketstore._native.os.mapped_file import MappedFile, mapped_files
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.mapping import mapped_files
 from rocketstore.errors import DiskFullError, StoreReadOnlyError
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from rocketstore import Store
+from rocketstore.log.layout import disk_blocks
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.mapped_files import new_file
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.queues import queue_files, queue_preallocator
+from rocketstore.log.queues import queue_preallocator
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.queue_files import QueueFiles
@@ -38,7 +39,7 @@ def make_queue(
         access,
         SIZE,
         tmp_directory=root / "tmp",
-        make_directory=lambda path: path.mkdir(exist_ok=True),
+        make_place=lambda path, _: path.mkdir(exist_ok=True),
         ask_ahead=ask,
     )
     return ConsumeQueue("orders", 0, files, lambda: 0)
@@ -47,7 +48,7 @@ def make_queue(
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Of the modules that make files, in order."""
-    return watched(monkeypatch, queue_preallocator, new_file, queue_files)
+    return watched(monkeypatch, queue_preallocator, new_file, disk_blocks)
 
 
 def fill(queue: ConsumeQueue, first: int, end: int) -> None:
@@ -382,7 +383,7 @@ def test_a_gap_that_fits_no_file_takes_no_unit(tmp_path: Path) -> None:
 def test_blocks_are_reserved_in_growing_steps(tmp_path: Path) -> None:
     """D-19: of a file that is hardly written little, of one that is written fast up to twice what it has."""
     files = QueueFiles(
-        tmp_path, "write", 1 << 23, tmp_directory=tmp_path, make_directory=lambda _: None
+        tmp_path, "write", 1 << 23, tmp_directory=tmp_path, make_place=lambda *_: None
     )
     file = files.file_for(0)
     steps = []

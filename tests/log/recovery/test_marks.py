@@ -20,6 +20,7 @@ from tests.support.log_store import (
     put_bytes,
     records_of,
     recover_store,
+    served,
     starts_of,
 )
 
@@ -130,6 +131,33 @@ def test_segments_below_the_minimum_may_be_gone(builder: LogBuilder, tmp_path: P
     (layout.commit_log / segment_name(0)).unlink()
     report = recover_store(layout, clean=True)
     assert (report.mode, report.begin) == ("clean", 2 * SEGMENT)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"minimum": 1 << 40},
+        {"minimum": "middle"},
+        {"cut": 0},
+        {"cut": 1 << 40},
+        {"cut": 0, "minimum": 1 << 40},
+        {"segment_count": (1 << 32) - 1},
+        {"segment_count": 1 << 26},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_that_contradicts_the_log_is_not_believed(
+    fields: dict[str, int | str], builder: LogBuilder, tmp_path: Path
+) -> None:
+    """D-02: its checksum is right; what it says would cut records off, or hide them."""
+    layout = builder.write(tmp_path / "s")
+    middle = builder.records[3][0]
+    values = {name: middle if value == "middle" else int(value) for name, value in fields.items()}
+    durable_at(layout, builder, 50, **values)
+    report = recover_store(layout)
+    assert (report.begin, report.end, report.cut, report.damage) == (0, builder.end, None, ())
+    assert report.notes[0].startswith("our checkpoint is not used: ")
+    assert served(layout) == starts_of(builder)
 
 
 def test_short_last_file_is_filled_up(builder: LogBuilder, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_without_threads_one_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, *given: object) -> None:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(scan_ahead, "ThreadPoolExecutor", NoThreads)
+    monkeypatch.setattr(scan_ahead, "Pool", NoThreads)
     files = files_of(LogBuilder().fill(100))
     rules = Rules(durable=0, window=1 << 20, clean=False)
     assert walked(files, rules, ParallelScan(300, threads=2)) == walked(files, rules, alone())

@@ -129,6 +129,18 @@ def test_unfinished_copy_is_made_anew(layout: StoreLayout, monkeypatch: pytest.M
     assert (layout.quarantine / str(kept) / segment_name(100)).read_bytes() == b"abc"
 
 
+def test_a_link_in_quarantine_is_no_unfinished_copy(layout: StoreLayout, tmp_path: Path) -> None:
+    """What lies behind it is not the store's."""
+    foreign = tmp_path / "elsewhere" / "precious"
+    foreign.parent.mkdir()
+    foreign.touch()
+    (layout.quarantine / f"{segment_name(100)}-0").symlink_to(foreign.parent)
+    file = segment(layout, 0, {100: b"abc"})
+    kept = keep_copy(layout, pieces_of([file], 100, SIZE), "a test", {})
+    assert Path(str(kept)).name == f"{segment_name(100)}-1"
+    assert foreign.exists()
+
+
 def test_full_disk_says_what_was_to_be_kept(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +160,23 @@ def test_end_of_a_long_file(layout: StoreLayout) -> None:
     kept = keep_end_of_file(layout, str(path), 4, 4)
     assert (Path(kept) / segment_name(4)).read_bytes() == b"456789"
     assert json.loads((Path(kept) / "manifest.json").read_text())["length"] == 6
+
+
+def test_the_end_of_a_long_file_costs_what_it_holds(layout: StoreLayout) -> None:
+    """D-21: a length without bytes is no reason to fill the disk."""
+    path = layout.commit_log / segment_name(0)
+    path.write_bytes(b"x" * 4096)
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+        file.seek((1 << 35) + 5)
+        file.write(b"far away")
+    kept = Path(keep_end_of_file(layout, str(path), 100, 100)) / segment_name(100)
+    assert kept.stat().st_size == (1 << 40) - 100
+    assert kept.stat().st_blocks * 512 < 4 << 20
+    with kept.open("rb") as file:
+        assert file.read(3996) == b"x" * 3996
+        file.seek((1 << 35) + 5 - 100)
+        assert file.read(8) == b"far away"
 
 
 def test_copies_belong_to_the_owner_of_the_log(layout: StoreLayout) -> None:

@@ -20,6 +20,7 @@ from tests.support.log_store import (
     durable_at,
     image,
     make_torn,
+    mark_durable,
     put_bytes,
     recover_store,
     tail_is_zero,
@@ -114,15 +115,43 @@ def test_crash_at_any_step_of_a_cut_ends_in_the_same_state(
 
 
 def test_begun_cut_is_finished_where_it_was_decided(builder: LogBuilder, tmp_path: Path) -> None:
-    """D-22: valid records behind the mark are not the log."""
+    """D-22: valid records behind the mark are not the log. None of them begins there."""
     layout = builder.write(tmp_path / "s")
     end = durable_at(layout, builder, 50, cut=builder.records[49][1])
+    put_bytes(layout, builder.records[50][0] + 95, b"\xee")
     report = recover_store(layout)
     assert report.end == end
     assert report.cut == (end, builder.end)
     assert report.checkpoint is not None
     assert report.checkpoint.cut == -1
     assert tail_is_zero(layout, end)
+
+
+@pytest.mark.parametrize("count", [0, 12, 50])
+def test_no_cut_is_finished_at_a_whole_record(
+    count: int, builder: LogBuilder, tmp_path: Path
+) -> None:
+    """D-22: no recovery decides one there, so it costs nothing that was acknowledged."""
+    layout = builder.write(tmp_path / "s")
+    if count:
+        end = durable_at(layout, builder, count, cut=builder.records[count - 1][1])
+    else:
+        end = mark_durable(layout, 0, -1, cut=0).cut
+    report = recover_store(layout)
+    assert (report.end, report.cut, report.damage) == (builder.end, None, ())
+    assert report.notes == (f"a cut at {end} is not finished: a whole record begins there",)
+    assert report.checkpoint is not None
+    assert (report.checkpoint.cut, report.checkpoint.flushed) == (-1, builder.end)
+
+
+def test_no_cut_is_finished_at_a_blank(builder: LogBuilder, tmp_path: Path) -> None:
+    """D-22: the log goes on in the next segment."""
+    layout = builder.write(tmp_path / "s")
+    ends = {end for _, end in builder.records}
+    last = max(end for end in ends if end < SEGMENT)
+    durable_at(layout, builder, sorted(ends).index(last) + 1, cut=last)
+    report = recover_store(layout)
+    assert (report.end, report.cut) == (builder.end, None)
 
 
 def test_durable_offset_advances_while_recovery_goes_on(

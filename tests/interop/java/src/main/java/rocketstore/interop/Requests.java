@@ -43,6 +43,10 @@ final class Requests {
             answer.add("lines", new Gson().toJsonTree(Warnings.take()));
             return answer;
         }
+        if (verb.equals("options")) {
+            answer.add("options", new Gson().toJsonTree(Stores.options()));
+            return answer;
+        }
         String path = request.get("path").getAsString();
         if (verb.equals("open")) {
             return open(path, request.getAsJsonObject("config"));
@@ -132,6 +136,9 @@ final class Requests {
         MessageExtBatch batch = new MessageExtBatch();
         Messages.fill(batch, given);
         batch.setBody(MessageDecoder.encodeMessages(parts));
+        if (given.has("common")) {
+            Messages.setProperties(batch, given.get("common").getAsString());
+        }
         return store.putMessages(batch);
     }
 

@@ -4,9 +4,12 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
 import java.io.File;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.nio.ByteBuffer;
 import java.util.Map;
+import java.util.TreeMap;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -31,6 +34,19 @@ final class Stores {
                 ByteBuffer.allocate(Long.BYTES).putLong(~request.getConsumeQueueOffset()).array()));
         }
         return store;
+    }
+
+    /** Every option of this release, with its default. */
+    static Map<String, String> options() throws Exception {
+        MessageStoreConfig config = new MessageStoreConfig();
+        Map<String, String> found = new TreeMap<>();
+        for (Field field : MessageStoreConfig.class.getDeclaredFields()) {
+            if (!Modifier.isStatic(field.getModifiers())) {
+                field.setAccessible(true);
+                found.put(field.getName(), String.valueOf(field.get(config)));
+            }
+        }
+        return found;
     }
 
     private static void set(MessageStoreConfig config, String name, JsonPrimitive value) throws Exception {

@@ -1,0 +1,70 @@
+"""Sizes of new index files that store.json notes: believed as far as they are usual, or a file has them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from tests.support.small_store import SMALL, open_small
+
+SIZES = {name: SMALL[name] for name in SMALL if not name.startswith("index")}
+LARGE = (2**28, 100_000_000)
+
+
+def noted(root: Path) -> tuple[int, int]:
+    state = json.loads((root / "rocketstore" / "store.json").read_text())
+    return state["index_slots"], state["index_entries"]
+
+
+def note(root: Path, slots: int, entries: int) -> None:
+    path = root / "rocketstore" / "store.json"
+    state: dict[str, Any] = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "index_slots": slots, "index_entries": entries}))
+
+
+def opened(root: Path, **options: Any) -> tuple[tuple[int, int], str]:
+    """The shape that a new index file gets, and what the open says."""
+    with rocketstore.open(root, "rw", **SIZES, **options) as store:
+        config = store._open().config
+        return (config.index_slots, config.index_entries), " ".join(store.recovery.notes)
+
+
+@pytest.mark.parametrize("large", [LARGE, (2**28, 100), (16, 100_000_000)])
+def test_an_unusual_note_without_a_file_is_not_believed(
+    tmp_path: Path, large: tuple[int, int]
+) -> None:
+    """263 bytes made an open take a gigabyte of the disk."""
+    open_small(tmp_path).close()
+    note(tmp_path, *large)
+    shape, said = opened(tmp_path)
+    assert shape == (5_000_000, 20_000_000)
+    assert f"notes {large[0]} slots" in said
+    assert noted(tmp_path) == (5_000_000, 20_000_000)
+    assert "notes" not in opened(tmp_path)[1]
+
+
+def test_an_unusual_note_that_a_file_confirms_is_believed(tmp_path: Path) -> None:
+    shape = 16, 20_000_001
+    with open_small(tmp_path, index_slots=shape[0], index_entries=shape[1]) as store:
+        store.writer("orders").put(b"x", keys="k")
+    assert opened(tmp_path) == (shape, "")
+    [path] = (tmp_path / "index").iterdir()
+    os.unlink(path)
+    note(tmp_path, *shape)
+    assert opened(tmp_path)[0] == (5_000_000, 20_000_000)
+
+
+def test_a_usual_note_is_believed_without_a_file(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    assert opened(tmp_path) == ((16, 64), "")
+
+
+def test_the_options_of_the_open_count(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    note(tmp_path, *LARGE)
+    assert opened(tmp_path, index_slots=20) == ((20, 20_000_000), "")

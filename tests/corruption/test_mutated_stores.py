@@ -1,0 +1,25 @@
+"""Whole stores that a hostile author wrote, for every face (tests/support/mutated_stores.py)."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.support import campaign
+from tests.support.mutated_stores import Campaign
+
+#: `STORES=20000` asks for so many.
+ASKED = os.environ.get("STORES", "")
+
+
+@pytest.mark.timeout(7200)
+def test_no_store_takes_a_process_along(tmp_path: Path, rng: random.Random) -> None:
+    """D-25: no signal, no hang, no memory without bound, no change outside, no message that was never stored."""
+    stores = Campaign(tmp_path / "work", rng.randrange(1 << 32))
+    faults = []
+    for number in campaign.begin("mutated stores", asked=ASKED, alone=12).rounds():
+        faults += stores.store(number)
+    assert not faults, "\n".join(faults)

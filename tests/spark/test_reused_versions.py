@@ -1,0 +1,133 @@
+"""A version of a writer that comes again: the same rows are written once, others are an error."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.handover import Request, TakenCommit
+from rocketstore.spark.sink.journal import TOPICS_MAX, Journal, Staged, facts_of, sink_directory
+from rocketstore.spark.sink.options import WriteOptions
+from rocketstore.spark.sink.shards import Shard, commit_shards
+from tests.spark.staged import stage_bodies
+
+FIRST = [b"one", b"two", b"three"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "s"
+    rocketstore.open(root, durability="os", commit_log_file_size_bytes=64 << 10).close()
+    assert commit(str(root), "job", 7, [stage_bodies(root, "first", FIRST)])
+    return root
+
+
+def topics(root: Path) -> dict[str, int]:
+    with rocketstore.open(root, "r") as store:
+        return {
+            topic: sum(store.max_queue_offset(topic, q) for q in store.queues(topic))
+            for topic in store.topics()
+        }
+
+
+def test_the_same_rows_are_written_once(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """However the tasks have divided them."""
+    halves = [stage_bodies(root, "a", FIRST[:1]), stage_bodies(root, "b", FIRST[1:])]
+    for reuse in ("fail", "retry", "skip"):
+        assert not commit(str(root), "job", 7, halves, reuse=reuse)
+    assert topics(root) == {"t": 3}
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "topic", "said"),
+    [
+        (FIRST, "other", r"topics \['t'\], now \['other'\]"),
+        (FIRST[:2], "t", r"rows 3, now 2, bytes \d+, now \d+"),
+        ([b"one", b"two", b"threes"], "t", r"with bytes \d+, now \d+"),
+    ],
+)
+def test_other_rows_are_an_error(root: Path, bodies: list[bytes], topic: str, said: str) -> None:
+    """Two writes of one micro-batch under one name: the second was left out, and nobody said so."""
+    files = [stage_bodies(root, "again", bodies, topic=topic)]
+    with pytest.raises(SparkFaceError, match=rf"RS_VERSION_REUSED.*{said}.*txnAppId='job-topic'"):
+        commit(str(root), "job", 7, files)
+    assert topics(root) == {"t": 3}
+    assert Journal(root).pending() is None
+    assert commit(str(root), f"job-{topic}", 7, files)
+
+
+def test_what_a_stream_tries_again(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same input may give other rows; another topic is another write."""
+    files = [stage_bodies(root, "again", FIRST[:2])]
+    assert not commit(str(root), "job", 7, files, reuse="retry")
+    assert "was written with rows 3, now 2" in caplog.text
+    more = [stage_bodies(root, "a", FIRST), stage_bodies(root, "b", FIRST, topic="other")]
+    assert not commit(str(root), "job", 7, more, reuse="retry")
+    with pytest.raises(SparkFaceError, match="RS_VERSION_REUSED"):
+        commit(str(root), "job", 7, more[1:], reuse="retry")
+    assert not commit(str(root), "job", 7, more[1:], reuse="skip")
+    assert topics(root) == {"t": 3}
+
+
+def test_an_earlier_version_that_is_remembered(root: Path) -> None:
+    assert commit(str(root), "job", 8, [stage_bodies(root, "next", [b"x"])])
+    files = [stage_bodies(root, "again", FIRST, topic="other")]
+    with pytest.raises(SparkFaceError, match="RS_VERSION_REUSED.*version 7 of job"):
+        commit(str(root), "job", 7, files)
+    assert not commit(str(root), "job", 3, files)  # never written: a warning, as before
+
+
+def test_a_journal_of_0_1_and_many_topics(root: Path) -> None:
+    """What was not noted is not compared."""
+    [file] = (sink_directory(root) / "writers").iterdir()
+    content: dict[str, Any] = json.loads(file.read_text())
+    for commit_ in content["commits"]:
+        del commit_["bytes"], commit_["topics"]
+    file.write_text(json.dumps(content))
+    assert not commit(str(root), "job", 7, [stage_bodies(root, "a", FIRST, topic="other")])
+    with pytest.raises(SparkFaceError, match="RS_VERSION_REUSED.*rows 3, now 1;"):
+        commit(str(root), "job", 7, [stage_bodies(root, "b", FIRST[:1])])
+    many = Staged("p", 1, ((1, 1, 1),), topics=tuple(map(str, range(TOPICS_MAX + 1))))
+    assert facts_of([many]) == {"bytes": 1, "topics": None}
+    assert facts_of([Staged("p", 1, ((1, 1, 1),))])["topics"] is None
+
+
+def test_a_commit_that_is_handed_over_says_it(root: Path) -> None:
+    request = Request(str(root), "job", 7, [], "retry")
+    request.hand_in()
+    [file] = (sink_directory(root) / "inbox").iterdir()
+    assert TakenCommit.load(file).reuse == "retry"
+    content = json.loads(file.read_text())
+    del content["reuse"]
+    file.write_text(json.dumps(content))
+    assert TakenCommit.load(file).reuse == "skip"
+
+
+def test_shards(tmp_path: Path) -> None:
+    def load(run: str, rows: int, **given: Any) -> bool:
+        name = f"_staged/{run}/0"
+        (tmp_path / "d" / name / "commitlog").mkdir(parents=True)
+        shard = Shard(name, rows, rows)
+        return commit_shards(str(tmp_path / "d"), run, [shard], writer="job", version=1, **given)
+
+    assert load("a", 3)
+    assert not load("b", 3)
+    with pytest.raises(SparkFaceError, match="RS_VERSION_REUSED.*rows 3, now 4"):
+        load("c", 4)
+    assert not load("e", 4, skip_reused=True)
+
+
+def test_the_option() -> None:
+    given = {"path": "p", "topic": "t"}
+    assert not WriteOptions.parse(given).skip_reused
+    assert WriteOptions.parse({**given, "reusedVersion": "SKIP"}).skip_reused
+    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*reusedVersion = 'no': fail or skip"):
+        WriteOptions.parse({**given, "reusedVersion": "no"})
