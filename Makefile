@@ -50,7 +50,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*/*.pyx rocketstore/_native/*/*.pxd \
   rocketstore/_native/*/*.h)
 
-.PHONY: build test quick newest proofs longer model planted extras arrow spark spark-kills objects crash faults flips mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
+.PHONY: build test quick newest proofs longer model planted extras arrow spark spark-kills objects crash faults flips hidden mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs show-venv docs site clean
 
 build: $(BUILT) $(INSTALLED)
@@ -146,7 +146,11 @@ faults: build
 
 # Bytes of the reference store changed, files cut; EVERY=1: each of them, with a table by field.
 flips: build
-	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),$(if $(ROCKETSTORE_CAMPAIGNS),197,23)) $(PYTEST) -s --timeout=7200 tests/corruption/test_byte_flips.py
+	ROCKETSTORE_FLIP_STRIDE=$(or $(EVERY),$(if $(ROCKETSTORE_CAMPAIGNS),197,23)) $(PYTEST) -s --timeout=7200 tests/corruption/test_byte_flips.py tests/corruption/test_mutated_stores.py
+
+# Pieces of queues and index of stores get lost at random; STORES=10000 of them.
+hidden: build
+	ROCKETSTORE_HIDDEN=$(STORES) $(PYTEST) -s --timeout=36000 tests/corruption/test_hidden_messages.py
 
 # Random changes of csrc and of recovery, and which of them no test notices. An hour for a hundred.
 mutants: build
@@ -199,9 +203,10 @@ coverage: build
 	$(MAKE) -C tests/fuzz covered BUILD=../../$(COVERAGE)/fuzz
 	$(RUN) tests/fuzz/coverage.py --missing $(COVERAGE)
 
-# RocketMQ's own store beside ours. Needs a JDK (11 or newer) and Maven; skipped without them.
+# RocketMQ's own store beside ours. Needs a JDK (11 or newer) and Maven; skipped without them. Its three
+# generations run at the same time, since a RocketMQ that stops sleeps for seconds.
 interop: build
-	$(PYTEST) -m "java and not proof" tests/interop
+	$(PYTEST) -m "java and not proof" -n 3 --dist loadscope tests/interop
 
 interop-long: build
 	ROCKETSTORE_INTEROP_ROUNDS=$(ROUNDS) $(PYTEST) -s tests/interop/test_alternating.py
