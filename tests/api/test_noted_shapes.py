@@ -1,11 +1,11 @@
-"""Sizes of new index files that store.json notes: believed as far as they are usual, or a file has them."""
+"""Sizes of new files that store.json notes: believed as far as they are usual, and agree with the files."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -68,3 +68,23 @@ def test_the_options_of_the_open_count(tmp_path: Path) -> None:
     open_small(tmp_path).close()
     note(tmp_path, *LARGE)
     assert opened(tmp_path, index_slots=20) == ((20, 20_000_000), "")
+
+
+@pytest.mark.parametrize("bytes_noted", [1300, 2560, 16_380])
+@pytest.mark.parametrize("mode", ["r", "r+", "rw"])
+def test_a_length_that_the_names_of_queue_files_contradict_is_not_believed(
+    tmp_path: Path, mode: Literal["r", "r+", "rw"], bytes_noted: int
+) -> None:
+    """Opens for writing ended in a ValueError, and would have grown the files over each other."""
+    size = SMALL["consume_queue_file_size_bytes"]
+    count = 2 * size // 20 + 5
+    with open_small(tmp_path) as store:
+        for number in range(count):
+            store.writer("t").put(b"%d" % number)
+    path = tmp_path / "rocketstore" / "store.json"
+    state = json.loads(path.read_text())
+    assert state["queue_file_bytes"] == size
+    path.write_text(json.dumps({**state, "queue_file_bytes": bytes_noted}))
+    with rocketstore.open(tmp_path, mode) as store:
+        assert store.config.consume_queue_file_size_bytes == size
+        assert [m.body for m in store.consumer("t")] == [b"%d" % n for n in range(count)]

@@ -75,7 +75,7 @@ def _strangers(log: MappedFileQueue, queue: ConsumeQueue) -> Iterator[int]:
     end = queue.written_end
     for file in queue.files:
         first = file.start_offset // UNIT_SIZE
-        for number in range(min(queue.units_per_file, end - first)):
+        for number in range(min(file.size // UNIT_SIZE, end - first)):
             unit = queue_file.read_unit(file, number)
             if unit is not None and _is_stranger(log, queue, first + number, unit):
                 yield first + number

@@ -70,7 +70,7 @@ def _of_queue(
     spans: dict[str, tuple[int, int, int]] = {}
     for file in reversed(queue.files):
         start = file.start_offset // queue_file.UNIT_SIZE
-        count = min(queue.units_per_file, end - start)
+        count = min(file.size // queue_file.UNIT_SIZE, end - start)
         if count <= 0:
             continue
         if 0 <= queue_file.physical_end(file, count) <= lowest:

@@ -91,10 +91,14 @@ def _file_end(path: str, start: int, size: int) -> int:
 
 def queue_file_size(layout: StoreLayout, remembered: int = 0) -> int | None:
     """Length of the files of most consume queues, of those looked at; None without a whole file.
-    Any file may be cut: files that are all shorter than what is `remembered` were."""
+    Any file may be cut: files that are all shorter than what is `remembered` were, unless one of
+    them begins where no file of that length does."""
     votes: Counter[int] = Counter()
     for _, _, queue in queues_in(layout.consume_queue):
-        size = usual_size([each for each in list_files(queue) if each[1] % UNIT_SIZE == 0])
+        files = list_files(queue)
+        if remembered and any(start % remembered for start, _ in files):
+            remembered = 0
+        size = usual_size([each for each in files if each[1] % UNIT_SIZE == 0])
         if size is not None:
             votes[size] += 1
         if votes.total() >= VOTES_MAX:

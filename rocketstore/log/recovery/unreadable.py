@@ -61,7 +61,7 @@ def _unreadable(
     end = queue.written_end
     for file in queue.files:
         first = file.start_offset // UNIT_SIZE
-        count = min(queue.units_per_file, end - first)
+        count = min(file.size // UNIT_SIZE, end - first)
         begin = queue_file.first_kept(file, 0, count, report.begin) if count > 0 else 0
         if begin >= count or _all_agree(queue, file, (begin, count), log, report):
             continue

@@ -249,7 +249,7 @@ def _first_unit(queue: ConsumeQueue) -> int:
     none."""
     for file in queue.files:
         first = file.start_offset // UNIT
-        count = min(queue.units_per_file, queue.max_offset - first)
+        count = min(file.size // UNIT, queue.max_offset - first)
         if count <= 0:
             break
         found = queue_file.first_kept(file, 0, count, 0)
