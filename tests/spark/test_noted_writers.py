@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rocketstore.spark.sink import cleanup
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.journal import Journal, sink_directory
+from rocketstore.spark.sink.journal import Journal, read_state, sink_directory
 from tests.spark.staged import stage_bodies
 from tests.spark.test_committer import make
 
@@ -25,11 +27,11 @@ def test_named_writers_are_looked_into_once_a_week(
         assert commit(str(root), f"load-{day}", 0, [stage_bodies(root, f"{day}", [b"x"])])
     files = list((sink_directory(root) / "writers").glob("*.json"))
 
-    def read(self: Path, encoding: str) -> str:
-        looked.append(self.name)
-        return self.read_bytes().decode(encoding)
+    def read(path: Path) -> dict[str, Any] | None:
+        looked.append(path.name)
+        return read_state(path)
 
-    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(cleanup, "read_state", read)
     for weeks in (2, 1):
         for file in files:
             os.utime(file, times=(time.time() - weeks * 8 * 24 * 3600,) * 2)

@@ -6,7 +6,6 @@ A file that cannot be removed, as one of another user, stays: no commit fails fo
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -16,7 +15,13 @@ from pathlib import Path
 
 from rocketstore.spark.sink.bad_rows import STAGED
 from rocketstore.spark.sink.handover import inbox_directory, withdraw_files
-from rocketstore.spark.sink.journal import Staged, is_pending, needed_files, sink_directory
+from rocketstore.spark.sink.journal import (
+    Staged,
+    is_pending,
+    needed_files,
+    read_state,
+    sink_directory,
+)
 
 __all__ = ["abandon", "discard", "remove_orphans"]
 
@@ -64,7 +69,7 @@ def remove_orphans(
     """
     sink, oldest = sink_directory(path), time.time() - age_s
     removed = remove_old(inbox_directory(path), oldest)
-    removed += remove_old(Path(bad_rows or sink / "bad_rows") / STAGED, oldest)
+    removed += remove_old(_place(bad_rows, sink / "bad_rows") / STAGED, oldest)
     needed = needed_files(path)
     if needed is None:
         return removed
@@ -72,7 +77,7 @@ def remove_orphans(
         removed += remove_writers(sink / "writers", oldest)
     # The same directory may have another path there.
     names = {os.path.basename(file) for file in needed}
-    for run in _directories(Path(staging or sink / "staging")):
+    for run in _directories(_place(staging, sink / "staging")):
         removed += remove_old(run, oldest, names)
         with contextlib.suppress(OSError):
             if run.stat().st_mtime < oldest:
@@ -88,8 +93,8 @@ def remove_writers(directory: Path, oldest: float) -> int:
     for file in _entries(directory):
         with _staying(file), contextlib.suppress(ValueError, KeyError, TypeError):
             if file.suffix == ".json" and file.stat().st_mtime < oldest:
-                writer = json.loads(file.read_text(encoding="utf-8"))["writer"]
-                if UNNAMED.fullmatch(writer):
+                found = read_state(file)
+                if found is not None and UNNAMED.fullmatch(found["writer"]):
                     file.unlink()
                     removed += 1
                 else:
@@ -111,13 +116,21 @@ def remove_old(directory: Path, oldest: float, kept: Collection[str] = ()) -> in
     return removed
 
 
+def _place(given: str | None, own: Path) -> Path:
+    """A directory that the caller gives, which may be a link, or that of the store."""
+    return own if given is None or Path(given) == own else Path(given).resolve()
+
+
 def _directories(path: Path) -> list[Path]:
     return [entry for entry in _entries(path) if entry.is_dir()]
 
 
 def _entries(directory: Path) -> list[Path]:
-    """None where there is no directory, perhaps since now."""
+    """None where there is no directory, perhaps since now, or a link: what is behind it is not the
+    sink's."""
     try:
+        if directory.is_symlink():
+            return []
         return list(directory.iterdir())
     except OSError as error:
         _tell(directory, error)

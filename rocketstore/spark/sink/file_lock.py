@@ -30,7 +30,7 @@ class FileLock:
 
     def __init__(self, file: Path, timeout_s: float, code: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         deadline = time.monotonic() + timeout_s
         try:
             while not locked(handle, fcntl.LOCK_EX):

@@ -14,7 +14,7 @@ is taken twice, or when its asker finishes it because the owner is gone.
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
 import uuid
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ from typing import Any
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.journal import (
     Staged,
+    read_state,
     sink_directory,
     staged_files,
     sync_directory,
@@ -107,11 +108,17 @@ class Request:
         Raises:
             SparkFaceError: it could not; with the code of what went wrong there.
         """
-        found = json.loads(self._done.read_text(encoding="utf-8"))
-        self.forget()
-        if "code" in found:
-            raise SparkFaceError(found["code"], f"{found['text']} (said by process {found['pid']})")
-        return bool(found["appended"])
+        try:
+            found = _read(self._done)
+            text = f"{found['text']} (said by process {found['pid']})" if "code" in found else ""
+            appended = bool(text or found["appended"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{self._done}: {error!r}") from error
+        finally:
+            self.forget()
+        if text:
+            raise SparkFaceError(str(found["code"]), text)
+        return appended
 
     def forget(self) -> None:
         """Removes all files of the request. For a process that holds the store, or after the
@@ -140,17 +147,22 @@ class TakenCommit:
     def load(cls, file: Path) -> TakenCommit:
         """Raises SparkFaceError: RS_JOURNAL_DAMAGED."""
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            if found["format"] != 1:
-                raise ValueError("not a request of format 1")
+            found = _read(file)
             return cls(
                 str(found["writer"]),
                 int(found["version"]),
                 staged_files(found["files"]),
                 str(found.get("reuse", "skip")),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    found = read_state(file)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(file))
+    return found
 
 
 def waiting(path: str) -> list[Path]:

@@ -18,6 +18,7 @@ import hashlib
 import json
 import logging
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,10 +38,12 @@ __all__ = [
     "file_name",
     "is_pending",
     "needed_files",
+    "read_state",
     "reused",
     "sink_directory",
     "staged_files",
     "sync_directory",
+    "whole_number",
     "write_durably",
 ]
 
@@ -48,6 +51,11 @@ logger = logging.getLogger(__name__)
 
 #: Commits of each writer that stay in its file; only the last one decides anything.
 REMEMBERED = 100
+#: Size of a state file of the sink, bytes; one that names the frames of 100,000 tasks has less.
+STATE_BYTES_MAX = 256 << 20
+#: Ends the names of files that hold staged frames. The sink reads and removes no other file that a
+#: state file names: whoever can write to the store's directory can write there what he likes.
+FRAMES: Final = ".frames"
 #: Fields that are noted of each commit.
 NOTED = ("version", "begin", "end", "rows")
 
@@ -104,17 +112,40 @@ def sink_directory(path: str | os.PathLike[str]) -> Path:
 
 
 def staged_files(found: list[dict[str, Any]]) -> tuple[Staged, ...]:
-    """What `dataclasses.asdict` has made of them."""
+    """What `dataclasses.asdict` has made of them.
+
+    Raises:
+        ValueError, KeyError, TypeError: these are none.
+    """
     return tuple(
         Staged(
-            f["path"],
-            f["rows"],
-            tuple((a, b, c) for a, b, c in f["chunks"]),
-            f.get("largest_body", 0),
-            tuple(f.get("topics", ())),
+            _frames_path(f["path"]),
+            whole_number(f["rows"]),
+            tuple(_chunk(*chunk) for chunk in f["chunks"]),
+            whole_number(f.get("largest_body", 0)),
+            tuple(str(topic) for topic in f.get("topics", ())),
         )
         for f in found
     )
+
+
+def whole_number(value: object) -> int:
+    """A count, size or offset of a state file. ValueError for anything else."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is no number from 0 to 2**63 - 1")
+    return value
+
+
+def _chunk(size: object, frames: object, checksum: object) -> tuple[int, int, int]:
+    if whole_number(frames) > whole_number(size):
+        raise ValueError(f"{frames} frames in {size} bytes")
+    return whole_number(size), whole_number(frames), whole_number(checksum)
+
+
+def _frames_path(path: object) -> str:
+    if not isinstance(path, str) or not path.endswith(FRAMES) or "\0" in path:
+        raise ValueError(f"{path!r} is no file of staged frames (*{FRAMES})")
+    return path
 
 
 def sync_directory(path: Path) -> None:
@@ -126,14 +157,42 @@ def sync_directory(path: Path) -> None:
 
 
 def write_durably(path: Path, content: dict[str, Any]) -> None:
-    """Replaces a file: after a crash it is the old one or the new one, whole."""
+    """Replaces a file: after a crash it is the old one or the new one, whole. Follows no link in
+    its place."""
     temporary = path.with_suffix(".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()  # a crash left it
+    with open(temporary, "x", encoding="utf-8") as file:
         json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync_directory(path.parent)
+
+
+def read_state(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The content of a state file of the sink; None where there is none.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is no such file, or of another format.
+        OSError: it cannot be read.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    with open(handle, "rb") as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_size > STATE_BYTES_MAX:
+            raise ValueError(f"no plain file of at most {STATE_BYTES_MAX} bytes")
+        text = file.read(STATE_BYTES_MAX)
+    try:
+        found = json.loads(text.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if found["format"] != 1:
+        raise ValueError("not of format 1")
+    return dict(found)
 
 
 def is_pending(path: str | os.PathLike[str], files: Sequence[Staged]) -> bool:
@@ -179,12 +238,12 @@ class Journal:
             return None
         with _coded_damage(self._pending):
             return Commit(
-                found["writer"],
-                found["version"],
-                found["begin"],
+                str(found["writer"]),
+                int(found["version"]),
+                whole_number(found["begin"]),
                 staged_files(found["files"]),
-                found["present"],
-                found.get("mixed", False),
+                whole_number(found["present"]),
+                bool(found.get("mixed", False)),
             )
 
     def begin(self, commit: Commit) -> None:
@@ -227,8 +286,10 @@ class Journal:
         with _coded_damage(file):
             commits = [] if found is None else found["commits"]
             for commit in commits:
-                for name in NOTED:
-                    commit[name]
+                if type(commit["version"]) is not int:
+                    raise ValueError(f"{commit['version']!r} is no version")
+                for name in NOTED[1:]:
+                    whole_number(commit[name])
             return [dict(commit) for commit in commits]
 
     def last_version(self, writer: str) -> int:
@@ -239,15 +300,8 @@ class Journal:
         return self._writers / f"{file_name(writer)}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return None
         with _coded_damage(path):
-            found = json.loads(content.decode())
-            if found["format"] != 1:
-                raise ValueError("not a journal of format 1")
-            return dict(found)
+            return read_state(path)
 
 
 @contextlib.contextmanager
@@ -255,7 +309,7 @@ def _coded_damage(path: Path) -> Iterator[None]:
     """What is not as the sink writes it becomes an error with a code."""
     try:
         yield
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SparkFaceError(
             "RS_JOURNAL_DAMAGED", f"{path}: {error!r}; nothing was appended"
         ) from error

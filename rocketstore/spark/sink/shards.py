@@ -14,7 +14,6 @@ finished by the next process that commits.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -28,7 +27,13 @@ from typing import Any
 
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.sink.file_lock import FileLock
-from rocketstore.spark.sink.journal import reused, sync_directory, write_durably
+from rocketstore.spark.sink.journal import (
+    read_state,
+    reused,
+    sync_directory,
+    whole_number,
+    write_durably,
+)
 from rocketstore.spark.sink.store_access import Step, no_step
 
 __all__ = [
@@ -233,21 +238,23 @@ def _read(path: str) -> dict[str, Any] | None:
     file = os.path.join(path, "shards.json")
     try:
         with coded_errors("RS_READ_FAILED", file, FileNotFoundError, NotADirectoryError):
-            text = Path(file).read_text(encoding="utf-8")
-        found = json.loads(text)
-        if found["format"] != 1:
-            raise ValueError("not a manifest of format 1")
+            found = read_state(file)
+        if found is None:
+            return None
         for shard in [*found["shards"], *_moves(found)]:
+            whole_number(shard["rows"])
             if not NAME.fullmatch(shard["name"]):
                 raise ValueError(f"{shard['name']!r} is no name of a shard")
         for move in _moves(found):
             if not re.fullmatch(rf"{STAGED}/[0-9a-f]+/[0-9a-f-]+", move["from"]):
                 raise ValueError(f"{move['from']!r} is nothing that a task has written")
+        if os.path.islink(os.path.join(path, STAGED)):
+            raise ValueError(f"{STAGED} is a link")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
-    return dict(found)
+    return found
 
 
 # ---- cleaning ----

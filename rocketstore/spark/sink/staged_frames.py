@@ -57,7 +57,8 @@ def read_whole(handle: FileIO, room: memoryview) -> int:
 
 def open_staged(file: Staged) -> FileIO:
     try:
-        return open(file.path, "rb", buffering=0)
+        handle = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        return FileIO(handle, "rb")
     except FileNotFoundError as error:
         raise SparkFaceError(
             "RS_STAGED_LOST",

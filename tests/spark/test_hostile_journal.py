@@ -1,0 +1,186 @@
+"""State files of the sink that somebody else wrote: an error with a code, and nothing outside changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.sink.cleanup import remove_orphans
+from rocketstore.spark.sink.commit import commit
+from rocketstore.spark.sink.handover import TakenCommit
+from rocketstore.spark.sink.journal import Journal, file_name, sink_directory
+from rocketstore.spark.sink.shards import shard_paths
+from tests.spark.staged import stage_bodies
+from tests.spark.test_committer import log_of, make
+
+SECRET = b"precious " * 20
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "s"
+    make(root)
+    Journal(root)
+    return root
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "outside" / "secret.txt"
+    path.parent.mkdir()
+    path.write_bytes(SECRET)
+    return path
+
+
+def frames(path: object, *, rows: Any = 0, chunks: Any = ()) -> dict[str, Any]:
+    return {"path": path, "rows": rows, "chunks": chunks}
+
+
+def pending(**fields: Any) -> str:
+    known = {"format": 1, "writer": "w", "version": 0, "begin": 0, "files": [], "present": 0}
+    return json.dumps({**known, **fields})
+
+
+def commits(root: Path, *versions: object) -> None:
+    """As the journal notes them of the writer `w`."""
+    noted = [{"version": n, "begin": 0, "end": 0, "rows": 0} for n in versions]
+    file = sink_directory(root) / "writers" / f"{file_name('w')}.json"
+    file.write_text(json.dumps({"format": 1, "writer": "w", "commits": noted}))
+
+
+def refused(root: Path) -> None:
+    with pytest.raises(SparkFaceError, match=r"^\[RS_JOURNAL_DAMAGED\]"):
+        commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x"])])
+    assert log_of(root) == [b"first"]
+
+
+def test_a_file_that_is_no_staged_one_is_not_removed(root: Path, secret: Path) -> None:
+    """The commit counts as done, so that its files would be removed unread."""
+    commits(root, 5)
+    chunks = [[len(SECRET), 1, zlib.crc32(SECRET)]]
+    (sink_directory(root) / "pending.json").write_text(
+        pending(files=[frames(str(secret), rows=1, chunks=chunks)])
+    )
+    refused(root)
+    assert secret.read_bytes() == SECRET
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"begin": -1},
+        {"begin": 1e300},
+        {"present": True},
+        {"version": "one"},
+        {"files": [frames("/a.frames", rows=-1)]},
+        {"files": [frames("/a.frames", chunks=[[4, 10**18, 0]])]},
+        {"files": [frames("/a.frames", chunks=[[-4, 1, 0], [8, 1, 0]])]},
+        {"files": [frames("/a.frames", chunks=[[4, 1]])]},
+        {"files": [frames("/a\0.frames")]},
+        {"files": [frames(7)]},
+        {"files": 7},
+        {"files": [["path"]]},
+    ],
+    ids=repr,
+)
+def test_numbers_and_names_are_checked(root: Path, fields: dict[str, Any]) -> None:
+    (sink_directory(root) / "pending.json").write_text(pending(**fields))
+    refused(root)
+    request = sink_directory(root) / "request.json"
+    if "files" in fields:
+        request.write_text(pending(**fields))
+        with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
+            TakenCommit.load(request)
+
+
+def deep(path: Path) -> None:
+    path.write_text("[" * 200_000 + "]" * 200_000)
+
+
+def pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+def listed(path: Path) -> None:
+    path.write_text("[1, 2]")
+
+
+@pytest.mark.parametrize("spoil", [deep, pipe, huge, listed])
+@pytest.mark.parametrize("name", ["pending.json", "writers"])
+def test_odd_files_end_in_an_error(root: Path, name: str, spoil: Any) -> None:
+    """No wait for who writes into a pipe, no terabyte in memory."""
+    commits(root, 0)
+    writers = sink_directory(root) / "writers"
+    file = sink_directory(root) / name
+    spoil(file if name != "writers" else writers / f"{file_name('q')}.json")
+    refused(root)
+
+
+@pytest.mark.parametrize("version", ["1", None, 1.5, True])
+def test_versions_are_numbers(root: Path, version: object) -> None:
+    commits(root, version)
+    with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
+        commit(str(root), "w", 2, [stage_bodies(root, "1", [b"x"])])
+
+
+@pytest.mark.parametrize("spoil", [deep, pipe, huge, listed])
+def test_odd_manifests_of_shards_end_in_an_error(tmp_path: Path, spoil: Any) -> None:
+    spoil(tmp_path / "shards.json")
+    with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
+        shard_paths(str(tmp_path))
+
+
+def test_links_in_place_of_the_sinks_files_are_not_followed(root: Path, secret: Path) -> None:
+    sink = sink_directory(root)
+    (sink / "pending.tmp").symlink_to(secret)
+    (sink / "writers" / f"{file_name('q')}.tmp").symlink_to(secret)
+    assert commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x"])])
+    assert secret.read_bytes() == SECRET
+    (sink / "journal.lock").unlink()
+    (sink / "journal.lock").symlink_to(secret.with_name("new"))
+    with pytest.raises((SparkFaceError, OSError)):
+        commit(str(root), "q", 1, [stage_bodies(root, "2", [b"x"])])
+    assert not secret.with_name("new").exists()
+
+
+def test_clean_up_removes_nothing_that_is_not_below_the_sink(root: Path, secret: Path) -> None:
+    old = time.time() - 30 * 24 * 3600
+    report = secret.with_name("report.json")
+    report.write_text("{}")
+    os.utime(report, (old, old))
+    sink = sink_directory(root)
+    (sink / "staging").mkdir()
+    (sink / "staging" / "run").symlink_to(secret.parent)
+    (sink / "inbox").symlink_to(secret.parent)
+    assert remove_orphans(str(root)) == 0
+    assert report.exists()
+    # A place that the caller names may be a link.
+    (secret.parent / "run").mkdir()
+    left = secret.parent / "run" / "1.frames"
+    left.touch()
+    os.utime(left, (old, old))
+    (root.parent / "link").symlink_to(secret.parent)
+    assert remove_orphans(str(root), staging=str(root.parent / "link")) == 1
+    assert report.exists()
+
+
+def test_what_is_sound_is_still_taken(root: Path) -> None:
+    """The checks refuse nothing that the sink writes."""
+    assert commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x", b"y"])])
+    assert not commit(str(root), "q", 0, [])
+    with rocketstore.open(root, "r") as store:
+        assert [m.body for m in store.consumer("t", queue_id=1)] == [b"y"]
