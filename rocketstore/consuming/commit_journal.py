@@ -19,7 +19,7 @@ import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.ownership import inherit_owner
+from rocketstore.log.layout.fixed_files import open_fixed_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,6 +63,8 @@ class CommitJournal:
         """Writes a commit, durably if `sync`. False: it does not fit, and nothing was written.
 
         Raises:
+            DiskFullError: the journal has no blocks yet, and there is no room for them; nothing
+                was written.
             OSError: it may be in the file or not; `failed` from here on.
         """
         if self.failed:
@@ -74,7 +76,7 @@ class CommitJournal:
         if self._end + size > JOURNAL_BYTES:
             return False
         if self._fd < 0:
-            self._fd = _open_whole(self._path)
+            self._fd = open_fixed_file(self._path, JOURNAL_BYTES, "commits")
         tail = struct.pack("<IQQ", len(text), self._generation, self._number) + text
         record = MAGIC + struct.pack("<I", zlib.crc32(tail)) + tail
         self.failed = True  # until it is known to be there
@@ -175,23 +177,3 @@ def _makes_sense(row: Moved) -> bool:
     return type(row.key) is str and all(
         type(number) is int and 0 <= number < 1 << 63 for number in numbers
     )
-
-
-def _open_whole(path: str) -> int:
-    """The file with all of its blocks: no later commit needs room."""
-    parent = os.path.dirname(path)
-    try:
-        fd = syscalls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        inherit_owner(fd, os.stat(parent))
-    except FileExistsError:
-        fd = syscalls.open(path, os.O_RDWR)
-    try:
-        size = os.fstat(fd).st_size
-        if size < JOURNAL_BYTES:
-            syscalls.pwrite(fd, bytes(JOURNAL_BYTES - size), size)
-            syscalls.fsync(fd)
-            syscalls.sync_directory(parent)
-    except BaseException:
-        syscalls.close(fd)
-        raise
-    return fd

@@ -17,14 +17,14 @@ from typing import Any, Final, NamedTuple
 
 from rocketstore._native.format import checkpoint_slots as native
 from rocketstore._native.os import syscalls
-from rocketstore.errors import DiskFullError
-from rocketstore.log.layout.ownership import inherit_owner
+from rocketstore.log.layout.fixed_files import open_fixed_file
 
 __all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
 
 logger = logging.getLogger(__name__)
 
 SLOTS: Final = 2
+HOLDS: Final = "a checkpoint"
 #: `indexed` of a store that ran without its index, an offset; the next open with one rebuilds it.
 NOT_INDEXED: Final = 0
 #: Margin before the checkpoint's times, ms: later records may not be synced (format 8.3).
@@ -128,7 +128,7 @@ class CheckpointFile:
                 raise ValueError(f"generation {checkpoint.generation} is not above {self._newest}")
             data = native.pack_slot(**dataclasses.asdict(checkpoint))
             if self._fd < 0:
-                self._fd = _open_whole(self._path, SLOTS * native.SLOT_BYTES)
+                self._fd = open_fixed_file(self._path, SLOTS * native.SLOT_BYTES, HOLDS)
             slot = self._slot or 0
             if slot == self._failed:
                 slot = 1 - slot
@@ -198,7 +198,7 @@ class RocketmqCheckpoint:
         """
         with self._lock:
             if self._fd < 0:
-                self._fd = _open_whole(self._path, native.ROCKETMQ_BYTES)
+                self._fd = open_fixed_file(self._path, native.ROCKETMQ_BYTES, HOLDS)
 
     def store(self, times: RocketmqTimes) -> None:
         """Writes the numbers and syncs them. A short file gets the length Java maps."""
@@ -215,35 +215,3 @@ class RocketmqCheckpoint:
             fd, self._fd = self._fd, -1
         if fd >= 0:
             syscalls.close(fd)
-
-
-def _open_whole(path: str, size: int) -> int:
-    """A descriptor of a file of at least `size` bytes that have blocks; what it holds stays."""
-    parent = os.path.dirname(path)
-    try:
-        fd = syscalls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        new = True
-    except FileExistsError:
-        fd, new = syscalls.open(path, os.O_RDWR), False
-    try:
-        if new:
-            inherit_owner(fd, os.stat(parent))
-        if os.fstat(fd).st_size < size:
-            _extend(fd, path, size)
-            syscalls.fsync(fd)
-            syscalls.sync_directory(parent)
-    except BaseException:
-        syscalls.close(fd)
-        raise
-    return fd
-
-
-def _extend(fd: int, path: str, size: int) -> None:
-    found = os.fstat(fd).st_size
-    try:
-        # Zeros take their blocks now: no later store can meet a full disk.
-        syscalls.pwrite(fd, bytes(size - found), found)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(error.errno, "no room for a checkpoint", path) from error
-        raise

@@ -9,6 +9,7 @@ Read in this order:
 - `log_dirs`: a log in several directories, or outside of its store.
 - `ownership`: owner and mode of what the store makes (D-09).
 - `atomic_files`: small files that are replaced as a whole.
+- `fixed_files`: small files of a fixed length that are written in place.
 - `lock`: the right to write a store, and the `abort` file that says "not stopped cleanly".
 - `positions_page`: how far a running store is, for readers in other processes (D-30).
 - `identity`: whether the directory still holds the store that a reader opened.
