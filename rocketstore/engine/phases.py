@@ -40,7 +40,6 @@ from rocketstore.log.layout.store_json import StoreState
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.files_stamp import is_untouched
-from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
 from rocketstore.log.recovery.hidden_messages import refill_queues, with_unplaced
@@ -295,6 +294,8 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     layout, positions, queues = request.layout, recovered.positions, recovered.queues
     arrival = EventCount()
     index = load_index(request, config, report)
+    batches = recovered_batches(layout, recovered.log, report)
+    opening.undo.callback(batches.close)
     listener: ArrivalNotifier | None = None
     if request.options.on_arrival is not None:
         listener = opening.undo.enter_context(closing(ArrivalNotifier(request.options.on_arrival)))
@@ -307,7 +308,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         delay_level_ms=config.delay_level_ms,
         multi_dispatch=True,
         damage=[(damage.start, damage.end) for damage in report.damage],
-        ignored_topics=batch_topics(layout),
+        ignored_topics=batches.topics(),
         listener=listener,
     )
     returned = ReturnedTopics(layout, queues)
@@ -355,7 +356,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         flags=RunningFlags(),
         offsets=offsets,
         report=report,
-        batches=recovered_batches(layout, recovered.log, report),
+        batches=batches,
         verify=VERIFY_ALL | _leniency(claimed, recovered),
     )
     return DerivedParts(parts, catch_up.checkpoint)

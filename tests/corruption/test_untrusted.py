@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 
 import rocketstore
+import rocketstore.aio
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreReadOnlyError
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.mapped_files import memory_log as copied_log
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from tests.corruption.judging import fields_of
 from tests.corruption.reference import SEGMENT, Reference, make_reference
+from tests.support.batch_store import TOPIC, BatchStore
 from tests.support.made_store import rocketmq_store, write_at
 from tests.support.small_store import Calls
 
@@ -185,3 +188,65 @@ def test_stores_of_rocketmq(name: str, tmp_path: Path) -> None:
     with open_untrusted(root) as store:
         assert store.begin_offset == expected["must"]["first_log_offset"]
         assert store.topics()
+
+
+# ---- batch queues ----
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> BatchStore:
+    made = BatchStore(tmp_path / "batches")
+    made.fill_batches(40)
+    return made
+
+
+def test_batch_queues_are_made_from_the_log(batches: BatchStore) -> None:
+    """Their files are not opened; once such a topic had no message, and no error told it."""
+    with rocketstore.open(batches.root, "r") as trusted, open_untrusted(batches.root) as store:
+        assert store.topics() == trusted.topics()
+        assert contents(store) == contents(trusted) != []
+        assert [message.body for message in store.consumer(TOPIC)] == batches.bodies
+        middle = batches.base // 2
+        with store.consumer(TOPIC) as consumer:
+            consumer.seek(middle, queue_id=0)
+            assert [message.queue_offset for message in consumer.poll(2)] == [middle, middle + 1]
+        found = [message.body for message in store.query(TOPIC, "k3")]
+        assert found == [message.body for message in trusted.query(TOPIC, "k3")] != []
+
+
+def test_batch_queues_of_an_untrusted_store_are_seen_in_an_event_loop(batches: BatchStore) -> None:
+    async def read() -> list[bytes]:
+        opening = rocketstore.aio.open(batches.root, "r", untrusted=True)
+        async with opening as store, store.consumer(TOPIC) as consumer:
+            return [message.body async for message in consumer]
+
+    assert asyncio.run(read()) == batches.bodies
+
+
+def test_files_of_batch_queues_are_not_believed(batches: BatchStore) -> None:
+    for path in (batches.root / "batchconsumequeue").rglob("0*"):
+        if path.is_file():
+            path.write_bytes(b"\x7f" * path.stat().st_size)
+    with open_untrusted(batches.root) as store:
+        assert [message.body for message in store.consumer(TOPIC)] == batches.bodies
+
+
+def test_a_directory_of_batch_queues_hides_no_plain_topic(reference: Reference) -> None:
+    """Who may make a directory may not take a topic away."""
+    with rocketstore.open(reference.root, "r") as trusted:
+        expected = contents(trusted)
+    (reference.root / "batchconsumequeue" / "orders" / "0").mkdir(parents=True)
+    with open_untrusted(reference.root) as store:
+        assert contents(store) == expected != []
+
+
+def test_a_batch_whose_queue_offset_cannot_be_is_named(
+    batches: BatchStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = [*batches.bodies]
+    for base in (0, 2**63 - 2):
+        batches.base = base
+        batches.put_batch([(b"x", {}), (b"y", {})])
+    with open_untrusted(batches.root) as store:
+        assert [message.body for message in store.consumer(TOPIC)] == wanted
+    assert caplog.text.count("cannot be") == 2

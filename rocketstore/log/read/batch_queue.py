@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rocketstore.log.read.read_view import ReadView
 
-__all__ = ["BATCH_UNIT_SIZE", "BatchQueue", "BatchUnit", "decode_unit"]
+__all__ = ["BATCH_UNIT_SIZE", "BatchQueue", "BatchUnit", "MemoryBatchQueue", "decode_unit"]
 
 #: Physical offset, size, tags code, store time, queue offset of the first message, number of
 #: messages, offset after compaction, reserved.
@@ -53,6 +53,10 @@ class BatchUnit(NamedTuple):
     def written(self) -> bool:
         whole = self.physical_offset >= 0 and self.size > 0
         return whole and self.base_offset >= 0 and self.message_count > 0
+
+    def pack(self) -> bytes:
+        """As it lies in a file."""
+        return _UNIT.pack(*self, 0, 0)
 
 
 def decode_unit(data: bytes) -> BatchUnit:
@@ -217,3 +221,19 @@ class BatchQueue:
     def _good(self, number: int, visible: int) -> bool:
         unit = self._unit(number)
         return unit.written and unit.physical_end <= visible
+
+
+class MemoryBatchQueue(BatchQueue):
+    """The units of one queue, made from a log that does not change: no file is looked at."""
+
+    def __init__(self, directory: Path, view: Callable[[], ReadView], units: bytes) -> None:
+        super().__init__(directory, view)
+        self._units = units
+        self._end = len(units) // BATCH_UNIT_SIZE
+
+    def _unit(self, number: int) -> BatchUnit:
+        at = number * BATCH_UNIT_SIZE
+        return decode_unit(self._units[at : at + BATCH_UNIT_SIZE])
+
+    def _refresh(self) -> None:
+        """All of them are of records that the log keeps."""
