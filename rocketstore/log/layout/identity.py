@@ -19,6 +19,7 @@ from rocketstore.errors import StoreReplacedError
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rocketstore.log.layout.paths import StoreLayout
@@ -44,10 +45,9 @@ class StoreIdentity:
         self._descriptors: list[int] = []
         self._closing = weakref.finalize(self, _close_all, self._descriptors)
         self._closing.atexit = False
-        self._hold(layout.root, os.O_DIRECTORY)
-        for directory in layout.logs:
-            self._hold(directory, os.O_DIRECTORY)
-        self._hold(layout.lock, 0)
+        for directory in (layout.root, *layout.logs):  # links to them are followed
+            self._hold(directory, syscalls.open_directory)
+        self._hold(layout.lock, _open_file)
         self._lock: Final = os.fspath(layout.lock)
         self._removal: Final = os.fspath(layout.removal)
 
@@ -94,18 +94,18 @@ class StoreIdentity:
         if os.path.lexists(self._removal):
             raise StoreReplacedError(self._root, "destroy() of this store has begun")
         if self._lock not in self._held:  # made by the first writer since
-            self._hold(self._layout.lock, 0)
+            self._hold(self._layout.lock, _open_file)
 
     def close(self) -> None:
         """Idempotent."""
         with self._mutex:
             self._closing()
 
-    def _hold(self, path: Path, flags: int) -> None:
+    def _hold(self, path: Path, opened: Callable[[str], int]) -> None:
         if not os.path.exists(path):  # also a link that leads nowhere, which recovery names
             return
         with contextlib.suppress(FileNotFoundError):
-            fd = syscalls.open(os.fspath(path), os.O_RDONLY | flags)
+            fd = opened(os.fspath(path))
             self._descriptors.append(fd)
             found = os.fstat(fd)
             self._held[os.fspath(path)] = found.st_dev, found.st_ino
@@ -119,6 +119,10 @@ def lock_state(layout: StoreLayout) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _open_file(path: str) -> int:
+    return syscalls.open(path, os.O_RDONLY)
 
 
 def _close_all(descriptors: list[int]) -> None:

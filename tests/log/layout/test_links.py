@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import rocketstore
+from rocketstore import tools
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues.directories import QueueDirectories
 from tests.support.log_store import image
+from tests.support.small_store import open_small
 
 pytestmark = pytest.mark.quick
 
@@ -108,3 +110,32 @@ def test_a_link_that_comes_after_the_open_is_not_followed(tmp_path: Path) -> Non
     with pytest.raises(PermissionError, match="put the directory there"):
         QueueDirectories(tmp_path / "queues").make(tmp_path / "queues" / "orders" / "0", 0)
     assert not os.listdir(tmp_path / "disk")
+
+
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_link_to_a_store_names_the_store(tmp_path: Path, writing: bool) -> None:
+    """D-09; a reader notices that it leads to another store."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "store")
+    open_small(tmp_path / "other").close()
+    with open_small(tmp_path / "store") as writer:
+        writer.writer("t").put(b"x")
+        if not writing:
+            writer.close()
+        with open_small(link, "r") as reader:
+            assert [m.body for m in reader.consumer("t")] == [b"x"]
+            assert tools.verify(link).ok
+            link.unlink()
+            link.symlink_to(tmp_path / "other")
+            with pytest.raises(rocketstore.StoreReplacedError):
+                reader.consumer("t").poll()
+
+
+def test_a_log_elsewhere_may_be_a_link(tmp_path: Path) -> None:
+    """D-09"""
+    with open_small(tmp_path / "store") as writer:
+        writer.writer("t").put(b"x")
+    (tmp_path / "store" / "commitlog").rename(tmp_path / "disk")
+    (tmp_path / "log").symlink_to(tmp_path / "disk")
+    with open_small(tmp_path / "store", "r", commit_log_dir=str(tmp_path / "log")) as reader:
+        assert [m.body for m in reader.consumer("t")] == [b"x"]
