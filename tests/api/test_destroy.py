@@ -13,6 +13,9 @@ import pytest
 
 from rocketstore import Store, StoreClosedError
 from rocketstore._native.os import syscalls
+from rocketstore.engine.rebuild import WORK
+from rocketstore.log.layout.destroy import OWN_NAMES
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.tools import rebuild
 from tests.support.file_tools import Calls, Killed
 from tests.support.small_store import dispatched, open_small, parts
@@ -82,6 +85,44 @@ def test_alien_files_stay(tmp_path: Path) -> None:
     store.destroy()
     found = sorted(p.relative_to(root).as_posix() for p in root.rglob("*"))
     assert found == ["commitlog", "commitlog/notes.txt", "own"]
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "config", "rocketstore"])
+def test_no_file_of_others_goes_where_a_link_of_the_owner_leads(
+    tmp_path: Path, name: str, theirs: bool
+) -> None:
+    """D-09; a link that leads to nothing of others goes, and what it leads to stays."""
+    root, disk = tmp_path / "store", tmp_path / "disk"
+    lived_in(root).close()
+    (root / name).rename(disk)
+    (root / name).symlink_to(disk)
+    if theirs:
+        (disk / "theirs").mkdir()
+        (disk / "theirs" / "notes.txt").write_text("precious")
+    open_small(root).destroy()
+    left = sorted(path.name for path in disk.rglob("*"))
+    assert left == (["notes.txt", "theirs"] if theirs else [])
+    assert (sorted(os.listdir(root)) if root.exists() else []) == ([name] if theirs else [])
+
+
+def test_a_link_to_the_store_leads_to_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    lived_in(tmp_path / "store").close()
+    open_small(tmp_path / "link").destroy()
+    assert os.listdir(tmp_path / "store") == []
+    assert not is_whole_or_new(tmp_path / "link")
+
+
+def test_all_names_in_the_own_directory_are_known(tmp_path: Path) -> None:
+    layout = StoreLayout(tmp_path / "store")
+    with lived_in(layout.root):
+        made = set(os.listdir(layout.own))
+    places = [
+        getattr(layout, name) for name, is_a in vars(StoreLayout).items() if type(is_a) is property
+    ]
+    named = {p.name for p in places if isinstance(p, Path) and p.parent == layout.own}
+    assert made <= named | {WORK} == {*OWN_NAMES, "removal"}
 
 
 def test_the_place_can_be_used_again(tmp_path: Path) -> None:

@@ -25,6 +25,23 @@ logger = logging.getLogger(__name__)
 #: Bytes of a path below the tree that is removed; the system takes 4,095 in all.
 DEEP_BYTES = 1024
 
+#: What rocketstore makes in its own directory, but for the mark of a removal.
+OWN_NAMES = (
+    "blocked_queues",
+    "checkpoint",
+    "group_offsets",
+    "journal",
+    "live",
+    "positions",
+    "quarantine",
+    "queue_ends",
+    "queue_files",
+    "rebuild",
+    "recovery.json",
+    "store.json",
+    "tmp",
+)
+
 _counter = itertools.count()
 
 __all__ = ["finish_removal", "remove_store", "remove_tree"]
@@ -40,7 +57,8 @@ def remove_store(layout: StoreLayout) -> None:
     _mark(layout)
     _remove_contents(layout)
     _remove_file(layout.lock)
-    _remove_directory(layout.root)
+    if not layout.root.is_symlink():
+        _remove_directory(layout.root)
 
 
 def finish_removal(layout: StoreLayout) -> None:
@@ -78,10 +96,23 @@ def _remove_contents(layout: StoreLayout) -> None:
         _remove_file(path)
     for path in (*layout.logs, layout.consume_queue, layout.index, layout.config):
         _remove_directory(path)
-    remove_tree(layout.own, but=layout.removal)
+    _remove_own(layout)
     sync_file_system(layout.root)  # after a power cut no removed file comes back without the mark
     _remove_file(layout.removal)
     _remove_directory(layout.own)
+
+
+def _remove_own(layout: StoreLayout) -> None:
+    if not layout.own.is_symlink():
+        remove_tree(layout.own, but=layout.removal)
+        return
+    for name in OWN_NAMES:  # where the link leads others may keep files
+        path = layout.own / name
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+            _remove_directory(path)
+        else:
+            _remove_file(path)
 
 
 def _directories(path: Path) -> list[Path]:
@@ -147,6 +178,9 @@ def _remove_file(path: Path) -> None:
 
 def _remove_directory(path: Path) -> None:
     if path.is_dir() and not os.listdir(path):
-        syscalls.rmdir(str(path))
+        if path.is_symlink():  # where it leads is outside of the store
+            syscalls.unlink(str(path))
+        else:
+            syscalls.rmdir(str(path))
     elif path.is_dir():
         logger.warning("%s is kept: it holds files that do not belong to the store", path)
