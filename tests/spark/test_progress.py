@@ -88,6 +88,9 @@ def test_a_new_stream_begins_at_a_time(tmp_path: Path, rng: random.Random) -> No
     found, _ = drained(stream, stream.initial())
     wanted = [m.physical_offset for m in messages if m.store_timestamp_ms >= since]
     assert found == wanted != []
+    counted = progress(tmp_path / "s", startingTimestamp=str(since), maxOffsetsPerTrigger="99")
+    assert drained(counted, counted.initial())[0] == wanted  # failed: two arguments named begin
+    counted.close()
     latest = progress(tmp_path / "s", startingTimestamp=str(since), startingOffsets="latest")
     assert drained(latest, latest.initial())[0] == []
     latest.close()

@@ -9,8 +9,8 @@ The modules that decide need no Spark, and their tests none. Read in this order:
   exist.
 - `source`: Spark's batch reader. `pushdown`: Spark's filters as conditions.
 - `stream`: Spark's stream reader, over `stream_progress` (how far a stream has come), `microbatch`
-  (where a batch may end), `history` (whether a checkpoint is of this log) and `group_offsets`
-  (progress as offsets of a consumer group).
+  (where a batch may end), `passed` (what it looks at and does not want), `history` (whether a
+  checkpoint is of this log) and `group_offsets` (progress as offsets of a consumer group).
 
 Imported by `spark.data_source`, `spark.frame` and `spark.jobs`; not by `spark.sink`.
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rocketstore import Message
     from rocketstore.columns import Columns
 
-__all__ = ["by_bytes", "by_rows", "holds_rows", "record_start"]
+__all__ = ["by_bytes", "by_rows", "first_wanted", "holds_rows", "record_start"]
 
 #: Bytes before an offset in which the record that covers it is looked for at first.
 LOOK_BACK_BYTES = 1 << 20
@@ -66,6 +66,21 @@ def holds_rows(store: Store, begin: int, end: int, least: int, wanted: dict[str,
     return False
 
 
+def first_wanted(
+    store: Store, begin: int, end: int, wanted: dict[str, Any], verify: bool
+) -> int | None:
+    """Where the first record with a message that is wanted begins; `begin` where damage comes before
+    it, which may have been one; None without either."""
+    scan = _walk(store, begin, end, verify=verify, **wanted)
+    for columns in scan:
+        there = np.flatnonzero(_messages_in(store, columns))
+        if there.size:
+            place = int(columns["physical_offset"][there[0]])
+            damage = scan.report.damage
+            return begin if damage and damage[0].start < place else place
+    return begin if scan.report.damage_count else None
+
+
 def _messages_in(store: Store, columns: Columns) -> Any:
     def record_at(place: int) -> Message | None:
         try:
@@ -112,9 +127,11 @@ def _walk(
     store: Store,
     begin: int,
     end: int,
+    /,
     *,
     damage: Literal["raise", "skip"] = "skip",
     aligned: bool = True,
+    verify: bool = False,
     **wanted: Any,
 ) -> Any:
     return rocketstore.scan(
@@ -123,7 +140,7 @@ def _walk(
         begin_offset=begin,
         end_offset=end,
         aligned=aligned,
-        verify=False,
+        verify=verify,
         on_damage=damage,
         threads=1,
         **wanted,

@@ -5,6 +5,8 @@ there is a record before that place, "last" describes it (`history`). A stream t
 offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option means is
 settled once, when the stream begins. A queue offset that leaves out no message after `phys` is not
 listed.
+
+Messages that are not wanted give no micro-batch: `passed` has the rule.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from rocketstore.spark.sink.shards import refuse_shards
 from rocketstore.spark.source.history import not_this_history, record_before
 from rocketstore.spark.source.microbatch import by_bytes, by_rows, holds_rows, record_start
 from rocketstore.spark.source.options import LATEST, ReadOptions
+from rocketstore.spark.source.passed import PASSED_BYTES, PASSED_S, PassedBy
 from rocketstore.spark.source.plan import plan
 from rocketstore.spark.source.queue_offsets import (
     Bounds,
@@ -57,7 +60,9 @@ class Progress:
         self._seen = -1
         self._looked_at = 0.0
         self._last: tuple[int, dict[str, int] | None] = -1, None
+        self._passed = PassedBy(options)
         self._given_at = float("-inf")
+        self._moved_at: float | None = None
         self._warned: set[str] = set()
 
     def close(self) -> None:
@@ -99,13 +104,27 @@ class Progress:
         self._check_history(start)
         if end == begin or (self._frozen is not None and end < begin <= self._log_end()):
             return start  # nothing new; or the target is another query's, or an older one
-        if end > begin and not unlimited:
-            if self._waits(begin, end):
-                return start
-            end = self._limited(begin, end)
-        self._given_at = time.monotonic()
+        if end > begin:
+            place, found = self._passed.look(self._opened(), self._uuid, begin, end)
+            if not found:
+                if not (unlimited or self._moves_on(place - begin)):
+                    return start
+                end = place
+            elif not unlimited:
+                if self._waits(place, end):
+                    return start
+                end = self._limited(place, end)
+        self._given_at = self._moved_at = time.monotonic()
         bounds = self._bounds(start)
         return self._offset(end, bounds and needed_from(self._opened(), bounds, end))
+
+    def _moves_on(self, passed: int) -> bool:
+        """Whether an empty micro-batch takes the offset over messages that are not wanted."""
+        if self._frozen is not None or passed >= PASSED_BYTES:
+            return True
+        now = time.monotonic()
+        self._moved_at = self._moved_at or now
+        return now >= self._moved_at + PASSED_S
 
     def _waits(self, begin: int, end: int) -> bool:
         """Whether a micro-batch waits for more messages. The first one never does, as in Kafka's
@@ -132,6 +151,7 @@ class Progress:
         last = min(last, self._log_end())
         if first > last:
             return [], {}
+        first = min(last, self._passed.after(store, self._uuid, first))
         first = record_start(store, self._kept(first, last))
         bounds = self._bounds(start) or {}
         return plan(self._options, first, last, bounds), bounds
