@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rocketstore._native.format.scanner import VERIFY_LENIENT
-from rocketstore.archive.manifest import MANIFEST_NAME, TOPICS_MAX, Manifest, Piece, Segment
+from rocketstore.archive.manifest import TOPICS_MAX, Piece, Segment
 from rocketstore.archive.object_store import ObjectStore
+from rocketstore.archive.writer import ArchiveWriter
 from rocketstore.errors import (
     ConfigError,
     CorruptRecordError,
@@ -24,8 +25,8 @@ from rocketstore.errors import (
     RocketStoreError,
 )
 from rocketstore.log.layout.log_dirs import gap_text
-from rocketstore.log.layout.paths import parse_segment_name, segment_name
-from rocketstore.log.layout.store_json import is_foreign, load_store_state
+from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.store_json import is_foreign
 from rocketstore.log.read.column_reader import LogFiles, ScanReport
 from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading
 from rocketstore.scanning.scan import CHUNK_BYTES
@@ -57,7 +58,8 @@ class ShipReport:
 
     `left_begin` to `left_end`, physical offsets, is the rest of the log that is not sealed yet and
     was left behind, `left_messages` the messages in it by topic. They are in no archive before
-    their segment is full and `ship` runs again."""
+    their segment is full and `ship` runs again, or `ship` runs with `tail=True`. `tail_bytes` of
+    the segment that is not full are in the archive."""
 
     segments: int
     bytes: int
@@ -68,6 +70,7 @@ class ShipReport:
     left_begin: int = 0
     left_end: int = 0
     left_messages: tuple[tuple[str, int], ...] = ()
+    tail_bytes: int = 0
 
     def __setstate__(self, state: list[Any]) -> None:
         """Takes the pickle of an older release, too, which has fewer fields."""
@@ -78,62 +81,93 @@ class ShipReport:
             object.__setattr__(self, one.name, value)
 
 
-def ship_store(store: StoreFacts, uri: str, progress: Progress | None = None) -> ShipReport:
+def ship_store(
+    store: StoreFacts, uri: str, progress: Progress | None = None, *, tail: bool = False
+) -> ShipReport:
     """`ship` of an open store. Raises the first error of segments that cannot be read once all
     others are shipped: what trims up to `end_offset` must never see one that is behind them."""
     began = time.monotonic()
     layout, begin, end = log_bounds(store)
     durable = store.flushed_offset
     objects = ObjectStore(uri)
+    _check_tail(tail, objects)
     files = LogFiles(layout)
     try:
-        archive = _Archive(objects, layout, files)
+        archive = ArchiveWriter(objects, layout, files)
         size = files.size
-        named = {segment.start_offset for segment in archive.manifest.segments}
+        named = {s.start_offset for s in archive.manifest.segments if not s.tail_of}
         sealed = [s for s in files.starts() if s + size > begin and s + size <= durable]
-        wanted = [start for start in sealed if start not in named]
-        count = 0
+        parts = [(start, start + size) for start in sealed if start not in named]
+        if tail:
+            archive.drop_tails()
+            parts += _tail_of(files, archive, begin, durable)
+        total = sum(last - first for first, last in parts)
+        count = copied = 0
         bad: dict[int, RocketStoreError] = _absent(files, begin, durable, named)
 
         def tell(done: int) -> None:
             if progress is not None:
-                progress("ship", count * size + done, len(wanted) * size)
+                progress("ship", copied + done, total)
 
         tell(0)
-        for start in wanted:
+        for start, last in parts:
             file = files.at(start)
             if file is None:  # it was trimmed meanwhile
                 continue
-            if file.size < size:  # others follow
+            if file.size < last - start:  # others follow
                 bad[start] = CorruptRecordError(start + file.size, "short segment")
                 continue
             try:
-                segment = _surveyed(layout, files, file)
+                segment = _surveyed(layout, files, file, last)
             except (CorruptRecordError, ReadFailedError) as error:
                 bad[start] = without_frames(error)
                 continue
             archive.add(_copied(objects, file, segment, tell))
-            count += 1
+            count += not segment.tail_of
+            copied += segment.size
         if bad:
             raise _with_lost(_first_of(bad, count), store)
         _refuse_missing(store, layout, files, count)
-        manifest = archive.manifest
-        begin = max([begin, *(start + size for start in sealed)])
+        segments = archive.manifest.segments
+        tails = [s for s in segments if s.tail_of]
+        begin = max([begin, *(start + size for start in sealed), *(s.end_offset for s in tails)])
         left = _left_behind(layout, files, begin, end)
     finally:
         files.close()
-    present = sum(segment.size for segment in manifest.segments)
+    present = sum(segment.size for segment in segments)
     return ShipReport(
         segments=count,
-        bytes=count * size,
+        bytes=copied,
         seconds=time.monotonic() - began,
-        archived_segments=len(manifest.segments),
-        end_offset=manifest.end_offset,
-        missing_bytes=manifest.end_offset - manifest.begin_offset - present,
+        archived_segments=len(segments) - len(tails),
+        end_offset=archive.manifest.end_offset,
+        missing_bytes=archive.manifest.end_offset - archive.manifest.begin_offset - present,
         left_begin=begin,
         left_end=max(begin, end),
         left_messages=left,
+        tail_bytes=sum(segment.size for segment in tails),
     )
+
+
+def _check_tail(tail: object, objects: ObjectStore) -> None:
+    if not isinstance(tail, bool):
+        raise TypeError(f"tail = {tail!r}: True or False")
+    if tail and not objects.replaces_at_once:
+        text = "False: this place replaces an object in two steps, and a stop in between loses it"
+        raise ConfigError("tail", tail, text)
+
+
+def _tail_of(
+    files: LogFiles, archive: ArchiveWriter, begin: int, durable: int
+) -> list[tuple[int, int]]:
+    """[begin, end) of the segment that is not full, as far as it is on the disk; nothing where the
+    archive has that."""
+    end = {segment.start_offset: segment.end_offset for segment in archive.manifest.segments}
+    return [
+        (start, durable)
+        for start in files.starts()
+        if max(start, end.get(start, 0), begin) < durable < start + files.size
+    ]
 
 
 def _absent(
@@ -232,9 +266,9 @@ def _plan(layout: StoreLayout, begin: int, end: int, *, lenient: bool) -> ScanPl
     )
 
 
-def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment:
-    """What the records of a segment tell, checked one by one; its pieces have no checksums yet."""
-    end = files.segment_end(file.start_offset)
+def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile, end: int) -> Segment:
+    """What the records of a segment up to `end` tell, checked one by one; its pieces have no
+    checksums yet."""
     begin, report = file.start_offset, ScanReport()
     foreign = is_foreign(layout)
     plan = _plan(layout, begin, end, lenient=foreign)
@@ -249,16 +283,18 @@ def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile) -> Segment
         topics |= {found.values[code] for code in np.unique(found.codes).tolist()}
         stored = columns["store_timestamp_ms"]
         times += [int(stored.min()), int(stored.max())]
-    ends.append(file.size)
+    size = end - begin
+    ends.append(size)
     return Segment(
         start_offset=file.start_offset,
-        size=file.size,
+        size=size,
         crc32=0,
         records=report.records,
         store_times_ms=(min(times), max(times)) if times else None,
         topics=None if len(topics) > TOPICS_MAX else tuple(sorted(topics)),
         foreign=foreign,
         pieces=tuple((end, 0) for end in ends),
+        tail_of=files.size if size < files.size else 0,
     )
 
 
@@ -282,76 +318,3 @@ def _copied(
 
     objects.put(segment.name, chunks())
     return replace(segment, crc32=crc32, pieces=tuple(pieces))
-
-
-class _Archive:
-    """The manifest of an archive, which grows by one segment at a time. Found or made empty by the
-    constructor."""
-
-    def __init__(self, objects: ObjectStore, layout: StoreLayout, files: LogFiles) -> None:
-        state = load_store_state(layout)
-        self._objects = objects
-        self._store = "" if state is None else state.uuid
-        objects.finish()
-        found = self._found()
-        self.manifest = found or Manifest(self._store)
-        if found is not None and found.segments:
-            self._check_log(files)
-        if found is None:
-            self._check_empty()
-            self._swap(self.manifest)
-
-    def _check_empty(self) -> None:
-        """ConfigError where segments are without a manifest: shipping would write over them."""
-        for name in self._objects.names():
-            if parse_segment_name(name) is not None or name == "commitlog":
-                text = f"holds {name!r} and no manifest, so a log that was not shipped"
-                raise ConfigError("uri", self._objects.name, f"{text}: choose another place")
-
-    def add(self, segment: Segment) -> None:
-        """Names a segment that is there. What another call has added meanwhile stays."""
-        found = self._found() or Manifest(self._store)
-        self._swap(replace(found.with_segment(segment), store=self._store))
-
-    def _swap(self, manifest: Manifest) -> None:
-        self._objects.put(MANIFEST_NAME, [manifest.dump()])
-        self.manifest = manifest
-
-    def _found(self) -> Manifest | None:
-        """None: nothing was shipped here yet. ConfigError: another store was."""
-        try:
-            found = self._objects.manifest()
-        except FileNotFoundError:
-            return None
-        if found.store not in ("", self._store):
-            text = (
-                f"holds store {found.store}, this one is {self._store or 'without a name'}: "
-                "ship to another place"
-            )
-            raise ConfigError("uri", self._objects.name, text)
-        return found
-
-    def _check_log(self, files: LogFiles) -> None:
-        """ConfigError unless the newest segment that both have is the same: the last piece of it
-        tells."""
-        manifest = self.manifest
-        starts = set(files.starts())
-        common = [s for s in manifest.segments if s.start_offset in starts]
-        if not common:
-            if manifest.store:
-                return
-            # Only a uuid could tell that the log goes on what RocketMQ wrote and has removed since.
-            text = (
-                "has no segment in common with this log, which has no name: ship to another place"
-            )
-            raise ConfigError("uri", self._objects.name, text)
-        newest = common[-1]
-        begin, end, crc32 = newest.piece(newest.size - 1)
-        file = files.at(newest.start_offset)
-        same = file is not None and newest.size == file.size
-        if file is None or not same or zlib.crc32(file.read(begin, end - begin)) != crc32:
-            text = (
-                f"its segment {newest.name} is not the one of this log, which was cut or replaced "
-                "since: ship to another place"
-            )
-            raise ConfigError("uri", self._objects.name, text)

@@ -444,7 +444,7 @@ class Store(StoreFacts):
         """
         self._writable("destroy").destroy()
 
-    def ship(self, uri: str, *, progress: Progress | None = None) -> ShipReport:
+    def ship(self, uri: str, *, tail: bool = False, progress: Progress | None = None) -> ShipReport:
         """Copies the sealed segments of this store to an archive, as `rocketstore.ship` does.
 
         Raises:
@@ -454,7 +454,7 @@ class Store(StoreFacts):
         """
         from rocketstore.shipping import ship_store
 
-        return ship_store(self, uri, progress)
+        return ship_store(self, uri, progress, tail=tail)
 
     def close(self) -> None:
         """Flushes, dispatches, marks the stop as clean and unlocks the store.

@@ -9,6 +9,7 @@ Read in this order:
   replacement.
 - `object_store`: `ObjectStore` opens, writes and lists objects; `is_uri` tells an archive from a
   path.
+- `writer`: `ArchiveWriter` swaps the manifest, and refuses another log.
 - `segments`: `ObjectFiles` gives the objects to a scan as the files of a log, one piece in memory
   at a time.
 

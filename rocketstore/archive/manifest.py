@@ -16,11 +16,15 @@ from typing import Any, Final
 from rocketstore.errors import ConfigError, ReadFailedError
 from rocketstore.log.layout.paths import segment_name
 
-__all__ = ["FORMAT", "MANIFEST_NAME", "VERSION", "Manifest", "Piece", "Segment"]
+__all__ = ["FORMAT", "MANIFEST_NAME", "TAIL", "VERSION", "Manifest", "Piece", "Segment"]
 
 MANIFEST_NAME: Final = "manifest.json"
 FORMAT: Final = "rocketstore-archive"
-VERSION: Final = 1
+VERSION: Final = 2
+#: Of a manifest that names no tail: releases up to 0.1 read it.
+WITHOUT_TAIL: Final = 1
+#: Suffix of an object that has the begin of a segment that is not full.
+TAIL: Final = ".tail"
 #: Topics that an entry lists; a segment with more is looked into whatever topics are wanted.
 TOPICS_MAX: Final = 1000
 
@@ -45,10 +49,14 @@ class Segment:
     #: Whether RocketMQ may have written here: its record checksums may be stale.
     foreign: bool
     pieces: tuple[Piece, ...]
+    #: Of the begin of a segment that is not full: the size of that segment. 0: a whole segment.
+    tail_of: int = 0
 
     @property
     def name(self) -> str:
-        return segment_name(self.start_offset)
+        """A tail has a name of its own: a longer one may replace it, it never replaces a whole
+        segment."""
+        return segment_name(self.start_offset) + (TAIL if self.tail_of else "")
 
     @property
     def end_offset(self) -> int:
@@ -80,6 +88,7 @@ class Segment:
             "topics": self.topics,
             "foreign": self.foreign,
             "pieces": self.pieces,
+            **({"tail_of": self.tail_of} if self.tail_of else {}),
         }
 
 
@@ -114,7 +123,7 @@ class Manifest:
         head = json.dumps(
             {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": VERSION if any(s.tail_of for s in self.segments) else WITHOUT_TAIL,
                 "store": self.store,
                 "end_offset": self.end_offset,
             }
@@ -169,6 +178,7 @@ def _segment(found: Any) -> Segment:
         topics=None if topics is None else tuple(map(_text, topics)),
         foreign=found["foreign"] is not False,
         pieces=pieces,
+        tail_of=_whole(found["tail_of"], size + 1) if "tail_of" in found else 0,
     )
 
 

@@ -191,6 +191,16 @@ class ObjectStore:
             code = error.errno or errno.EIO
             raise OSError(code, error.strerror or str(error), self.object_name(name)) from error
 
+    @property
+    def replaces_at_once(self) -> bool:
+        """Whether `put` of an object that is there never leaves readers without one."""
+        return self._kind == "local" or self._kind in SHOWN_WHOLE
+
+    def remove(self, name: str) -> None:
+        """Removes an object that no manifest names."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(f"{self._path}/{name}")
+
     def finish(self) -> None:
         """Renames a new manifest that an earlier call had not renamed yet; else the next call would
         overwrite the only one there is."""

@@ -86,7 +86,8 @@ class ObjectFiles(SegmentFiles):
     """
 
     def __init__(self, part: ArchivePart, *, check: bool, skip_damage: bool) -> None:
-        self.size = part.segments[0].size if part.segments else 0
+        first = part.segments[0] if part.segments else None
+        self.size = 0 if first is None else first.tail_of or first.size
         self._uri = part.uri
         self._segments = part.segments
         self._starts = [segment.start_offset for segment in part.segments]
@@ -120,7 +121,8 @@ class ObjectFiles(SegmentFiles):
     def may_end_in_zeros(self, file: MappedFile) -> bool:
         """A segment was sealed because another one followed."""
         segment = self._find(file.start_offset)
-        return segment is not None and file.end_offset == segment.end_offset
+        whole = segment is not None and not segment.tail_of
+        return segment is not None and whole and file.end_offset == segment.end_offset
 
     def cut(self, offset: int, end: int) -> int:
         """Where pieces begin is known without a look into the objects."""

@@ -205,7 +205,7 @@ def test_a_newer_manifest_is_refused(
 ) -> None:
     _, uri, _ = shipped(tmp_path, rng, monkeypatch, 300)
     path = tmp_path / "archive" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 2}))
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 3}))
     with pytest.raises(rocketstore.ConfigError, match="a newer rocketstore"):
         rocketstore.scan(uri)
 

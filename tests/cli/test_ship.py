@@ -34,6 +34,18 @@ def test_ship_copies_and_says_so(invoke, tmp_path: Path, rng: random.Random) -> 
     assert rows_of(rocketstore.scan(uri)) == rows_of(here)
 
 
+def test_a_tail_goes_too(invoke, tmp_path: Path, rng: random.Random) -> None:
+    fill_at_random(tmp_path / "s", rng, 300)
+    result = invoke("ship", "--tail", tmp_path / "s", tmp_path / "archive")
+    assert result.exit_code == 0, result.stderr
+    assert "of it of a segment that is not full" in " ".join(result.output.split())
+    assert "left behind" not in result.stderr
+    uri = f"file://{tmp_path}/archive"
+    assert rows_of(rocketstore.scan(uri)) == rows_of(rocketstore.scan(tmp_path / "s"))
+    again = json.loads(invoke("ship", "--tail", "--json", tmp_path / "s", uri).output)
+    assert (again["bytes"], again["tail_bytes"] > 0) == (0, True)
+
+
 def test_an_empty_uri_is_a_mistake(
     invoke, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

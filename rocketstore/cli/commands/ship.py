@@ -23,28 +23,31 @@ __all__ = ["command"]
 @STORE
 @click.argument("uri")
 @commit_log_dir_option
+@click.option("--tail", is_flag=True, help="Also what the segment that is not full has by now.")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
-def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
+def command(store: str, uri: str, commit_log_dir: str, tail: bool, as_json: bool) -> int:
     """Copies sealed segments to the archive at URI: those that are full, and that URI does not
     have.
 
     URI is s3://bucket/prefix, gs://…, hdfs://…, file:///directory, or the path of a directory.
     Names the messages that it leaves behind in the segment that is not full yet; that is no error,
-    exit code 0. Where segments of the log are missing, ships those that are there, says how many
-    messages the queues know that are not there, and ends with 3. Takes no lock; a writer may work
-    meanwhile. A run that was stopped is resumed by the next one.
+    exit code 0. With --tail that part goes, too, and the next run replaces it. Where segments of
+    the log are missing, ships those that are there, says how many messages the queues know that
+    are not there, and ends with 3. Takes no lock; a writer may work meanwhile. A run that was
+    stopped is resumed by the next one.
     Needs rocketstore[arrow].
 
     \b
     Examples:
       rocketstore ship data/orders s3://lake/orders
       rocketstore ship data/orders /mnt/archive/orders
+      rocketstore ship --tail data/orders s3://lake/orders
     """
     uri = _uri(uri)
     try:
         with bytes_progress() as progress:
             report = rocketstore.ship(
-                store, uri, commit_log_dir=commit_log_dir, progress=bars(progress)
+                store, uri, tail=tail, commit_log_dir=commit_log_dir, progress=bars(progress)
             )
     except (
         rocketstore.CorruptRecordError,
@@ -62,6 +65,8 @@ def command(store: str, uri: str, commit_log_dir: str, as_json: bool) -> int:
         return exit_codes.OK
     count, size = count_text(report.segments, "segment"), size_text(report.bytes)
     whole = f"{count_text(report.archived_segments, 'segment')} up to {report.end_offset:,}"
+    if report.tail_bytes:
+        whole += f", {size_text(report.tail_bytes)} of it of a segment that is not full"
     console().print(f"{count}, {size} in {report.seconds:,.1f} s; {shown_uri(uri)} has {whole}")
     if report.missing_bytes:
         lacking = size_text(report.missing_bytes)

@@ -1,0 +1,104 @@
+"""Writes the manifest of an archive, and tells whether the archive is of this log."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from dataclasses import replace
+
+from rocketstore.archive.manifest import MANIFEST_NAME, TAIL, Manifest, Segment
+from rocketstore.archive.object_store import ObjectStore
+from rocketstore.errors import ConfigError
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
+from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.read.column_reader import LogFiles
+
+__all__ = ["ArchiveWriter"]
+
+logger = logging.getLogger(__name__)
+
+
+class ArchiveWriter:
+    """The manifest of an archive, which grows by one segment at a time. Found or made empty by the
+    constructor."""
+
+    def __init__(self, objects: ObjectStore, layout: StoreLayout, files: LogFiles) -> None:
+        state = load_store_state(layout)
+        self._objects = objects
+        self._store = "" if state is None else state.uuid
+        objects.finish()
+        found = self._found()
+        self.manifest = found or Manifest(self._store)
+        if found is not None and found.segments:
+            self._check_log(files)
+        if found is None:
+            self._check_empty()
+            self._swap(self.manifest)
+
+    def _check_empty(self) -> None:
+        """ConfigError where segments are without a manifest: shipping would write over them."""
+        for name in self._objects.names():
+            if parse_segment_name(name) is not None or name == "commitlog":
+                text = f"holds {name!r} and no manifest, so a log that was not shipped"
+                raise ConfigError("uri", self._objects.name, f"{text}: choose another place")
+
+    def add(self, segment: Segment) -> None:
+        """Names a segment that is there. What another call has added meanwhile stays."""
+        found = self._found() or Manifest(self._store)
+        self._swap(replace(found.with_segment(segment), store=self._store))
+
+    def drop_tails(self) -> None:
+        """Removes tails of segments that the manifest found at the begin of this call has as a
+        whole: readers of the manifest before had the time of a call to read them."""
+        whole = {s.start_offset for s in self.manifest.segments if not s.tail_of}
+        for name in self._objects.names():
+            start = parse_segment_name(name.removesuffix(TAIL))
+            if name.endswith(TAIL) and start in whole:
+                try:
+                    self._objects.remove(name)
+                except OSError as error:
+                    logger.warning("%s stays there: %s", self._objects.object_name(name), error)
+
+    def _swap(self, manifest: Manifest) -> None:
+        self._objects.put(MANIFEST_NAME, [manifest.dump()])
+        self.manifest = manifest
+
+    def _found(self) -> Manifest | None:
+        """None: nothing was shipped here yet. ConfigError: another store was."""
+        try:
+            found = self._objects.manifest()
+        except FileNotFoundError:
+            return None
+        if found.store not in ("", self._store):
+            text = (
+                f"holds store {found.store}, this one is {self._store or 'without a name'}: "
+                "ship to another place"
+            )
+            raise ConfigError("uri", self._objects.name, text)
+        return found
+
+    def _check_log(self, files: LogFiles) -> None:
+        """ConfigError unless the newest segment that both have is the same: the last piece of it
+        tells."""
+        manifest = self.manifest
+        starts = set(files.starts())
+        common = [s for s in manifest.segments if s.start_offset in starts]
+        if not common:
+            if manifest.store:
+                return
+            # Only a uuid could tell that the log goes on what RocketMQ wrote and has removed since.
+            text = (
+                "has no segment in common with this log, which has no name: ship to another place"
+            )
+            raise ConfigError("uri", self._objects.name, text)
+        newest = common[-1]
+        begin, end, crc32 = newest.piece(newest.size - 1)
+        file = files.at(newest.start_offset)
+        size = 0 if file is None else file.size
+        same = newest.size < size if newest.tail_of else newest.size == size
+        if file is None or not same or zlib.crc32(file.read(begin, end - begin)) != crc32:
+            text = (
+                f"its segment {newest.name} is not the one of this log, which was cut or replaced "
+                "since: ship to another place"
+            )
+            raise ConfigError("uri", self._objects.name, text)
