@@ -9,7 +9,12 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-from rocketstore import RocketStoreError, StoreRecoveringError, StoreReplacedError
+from rocketstore import (
+    BookmarkError,
+    RocketStoreError,
+    StoreRecoveringError,
+    StoreReplacedError,
+)
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.errors import HINTS as LIBRARY_HINTS
 
@@ -39,6 +44,7 @@ HINTS: Final = {
 OWN_CODES: Final = (
     (StoreReplacedError, "RS_STORE_REPLACED"),
     (StoreRecoveringError, "RS_STORE_RECOVERING"),
+    (BookmarkError, "RS_BAD_CHECKPOINT"),
 )
 
 
@@ -81,4 +87,5 @@ def coded_errors(
         code = next((own for kind, own in OWN_CODES if isinstance(error, kind)), code)
         name = os.fspath(path)
         place = f"host={socket.gethostname()} path={shown_uri(name) if is_uri(name) else name}"
-        raise SparkFaceError(code, f"{place}: {error}") from error
+        said = error.reason if isinstance(error, BookmarkError) else error
+        raise SparkFaceError(code, f"{place}: {said}") from error

@@ -170,6 +170,12 @@ def audit(store: str, split_mib: int, master: str | None, as_json: bool) -> int:
     help="Add to what is in TARGET; without this option TARGET must be empty.",
 )
 @click.option(
+    "--continue",
+    "continues",
+    is_flag=True,
+    help="Add what came to the log since the last run with --continue.",
+)
+@click.option(
     "--compression", default="zstd", show_default=True, help="Compression of the Parquet files."
 )
 @AS_STORED
@@ -181,6 +187,7 @@ def export(
     target: str,
     columns: str | None,
     append: bool,
+    continues: bool,
     compression: str,
     as_stored: bool,
     split_mib: int,
@@ -191,13 +198,16 @@ def export(
     """Writes TARGET/topic=…/day=…/….parquet, a directory or a URI, and lists the files."""
     from rocketstore.spark import jobs
 
+    if append and continues:
+        raise click.UsageError("--append and --continue: one of them")
+
     with spark_session(master) as session:
         rows = jobs.export(
             session,
             store,
             target,
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            mode="append" if append else "error",
+            mode="append" if append else "continue" if continues else "error",
             compression=compression,
             decompress=not as_stored,
             split_bytes=split_mib << 20,

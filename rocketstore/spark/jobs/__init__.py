@@ -12,8 +12,8 @@ The same from a shell: `rocketstore spark stats data/orders`. A job a module:
 - `rebuild` makes queues and index again.
 
 They share `parts` (parts of a log as tasks), `reading` and `writing` (frames from and to a store),
-`parquet_files` (files of an export) and `system_topics` (topics of RocketMQ's own services, which
-jobs leave out).
+`parquet_files` (files of an export), `export_note` (how far one has come) and `system_topics`
+(topics of RocketMQ's own services, which jobs leave out).
 
 Imported by `cli` only. A job may import `spark.source` and `spark.sink`, and no other job.
 """

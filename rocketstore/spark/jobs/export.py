@@ -6,15 +6,19 @@ import functools
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from rocketstore.scanning import messages_in
 from rocketstore.spark.decompression import NEEDED, with_plain_bodies
 from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
-from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.jobs.export_note import ExportNote, choice_of
+from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, run_parts, whole_scan
+from rocketstore.spark.jobs.reading import source_options
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import local_path
 from rocketstore.spark.schema import choose, scan_columns
+from rocketstore.spark.source.plan import split_scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +47,7 @@ def export(
     target: str,
     *,
     columns: Sequence[str] | None = None,
-    mode: Literal["error", "append"] = "error",
+    mode: Literal["error", "append", "continue"] = "error",
     decompress: bool = True,
     compression: str = "zstd",
     split_bytes: int = SPLIT_BYTES,
@@ -59,22 +63,32 @@ def export(
     Args:
         target: directory or URI (s3, gs, hdfs) that tasks and driver see under this name.
         columns: of the default view, without `topic`, which is in the directory's name; None: all.
-        mode: "error": the target must be empty; "append": files are added.
+        mode: "error": the target must be empty; "append": files are added; "continue": files are
+            added for what came to the log since the last run with "continue", up to what is
+            durable. That run must have chosen alike.
         decompress: bodies as producers gave them; False: as they are stored.
         compression: of Parquet: zstd, snappy, lz4, none.
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
         SparkFaceError: RS_TARGET_NOT_EMPTY; RS_UNKNOWN_COLUMN; RS_NO_STORE; RS_BAD_OPTION;
-            RS_WRITE_FAILED.
+            RS_WRITE_FAILED. With "continue" RS_BAD_CHECKPOINT: the log is not the one that was
+            exported; RS_DATA_LOST: a part was trimmed before it was exported.
     """
-    if mode not in ("error", "append"):
-        raise bad_option("mode", mode, "error or append")
+    if mode not in ("error", "append", "continue"):
+        raise bad_option("mode", mode, "error, append or continue")
     chosen = None if columns is None else tuple(columns)
     fields = tuple(f for f in choose("rocketstore", chosen, frozenset()) if f.name != "topic")
     scanned = scan_columns(fields, (*ALWAYS, *NEEDED))
-    parts = parts_of(path, split_bytes, columns=scanned, **wanted)
     place = target_of(target, compression)
+    note: ExportNote | None = None
+    with coded_errors("RS_READ_FAILED", place.uri):
+        if mode == "continue":
+            names = [field.name for field in fields]
+            note = ExportNote.read(place, choice_of(source_options(wanted), names, decompress))
+    after = {} if note is None else {"after": note.done, "durable": True}
+    scan = whole_scan(path, columns=scanned, **after, **wanted)
+    parts = split_scan(scan, split_bytes)
     with coded_errors("RS_READ_FAILED", place.uri):
         full = mode == "error" and place.holds_files()
     if full:
@@ -86,7 +100,13 @@ def export(
     work = functools.partial(export_part, target=place, fields=fields, unpack=unpack)
     with coded_errors("RS_WRITE_FAILED", place.uri):
         try:
-            rows = place.keep(run_parts(session, parts, work))
+            rows = run_parts(session, parts, work)
+            if note is None:
+                rows = place.keep(rows)
+            else:
+                replace(note, pending=tuple(row[1] for row in rows)).write(place)
+                rows = place.keep(rows, synced=True)
+                replace(note, done=scan.bookmark).write(place)
         finally:
             place.clean()
     return session.createDataFrame(sorted(rows), EXPORT_SCHEMA)

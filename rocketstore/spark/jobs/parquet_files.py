@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -71,6 +72,21 @@ def directory_text(value: str) -> str:
     return ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value) or NO_VALUE
 
 
+def parents(path: str, root: str) -> list[str]:
+    """The directories of a file, up to that above `root`."""
+    above = [str(one) for one in Path(path).parents]
+    return above[: above.index(os.path.normpath(root)) + 2]
+
+
+def sync_path(path: str) -> None:
+    """Makes a file, or the names in a directory, durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 @dataclass(frozen=True)
 class Target:
     """Where the files of one run go. Pickled to the tasks."""
@@ -97,21 +113,26 @@ class Target:
             for info in files.get_file_info(selector)
         )
 
-    def keep(self, rows: list[Row]) -> list[Row]:
+    def keep(self, rows: list[Row], *, synced: bool = False) -> list[Row]:
         """Moves the files of all tasks to their names, or none of them; `rows` without where they
-        were."""
+        were. `synced`: they are on the disk then, where the target is a local directory."""
         files, root = self.open()
         kept: list[str] = []
+        syncs = synced and files.type_name == "local"
 
         def move(row: Row) -> None:
             final = f"{root}/{row[1]}"
             files.create_dir(os.path.dirname(final), recursive=True)
+            if syncs:
+                sync_path(row[0])
             files.move(row[0], final)
             kept.append(final)
 
         try:
             with ThreadPoolExecutor(MOVERS) as threads:
                 list(threads.map(move, rows))
+            for name in {name for final in kept for name in parents(final, root)} if syncs else ():
+                sync_path(name)
         except BaseException:
             for final in kept:
                 with contextlib.suppress(OSError):

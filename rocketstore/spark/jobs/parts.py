@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 
     from rocketstore import Scan
 
-__all__ = ["SPLIT_BYTES", "Row", "coded_rows", "parts_of", "run_parts"]
+__all__ = ["SPLIT_BYTES", "Row", "coded_rows", "parts_of", "run_parts", "whole_scan"]
 
 SPLIT_BYTES = 256 << 20
 Row = tuple[Any, ...]
 
 
 def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> list[Scan]:
-    """Scans of the parts of a store or an archive. `given`: arguments of `rocketstore.scan`.
+    """Scans of the parts of a store or an archive. `given`, errors: as `whole_scan`."""
+    return split_scan(whole_scan(path, **given), split_bytes)
+
+
+def whole_scan(path: str | os.PathLike[str], **given: Any) -> Scan:
+    """A scan of a store or an archive. `given`: arguments of `rocketstore.scan`.
 
     Raises:
         SparkFaceError: RS_NO_STORE, RS_NO_TOPIC_THERE, RS_BAD_OPTION.
@@ -43,10 +48,11 @@ def parts_of(path: str | os.PathLike[str], split_bytes: int, **given: Any) -> li
         with open_to_read(root) as store, coded_errors("RS_READ_FAILED", root):
             note_present(store, wanted, present)
         check_store(root, wanted, present)
-    scans = split_scan(scan_of(root, **given, **wanted), split_bytes)
+    with coded_errors("RS_READ_FAILED", root):
+        scan = scan_of(root, **given, **wanted)
     if is_uri(root):
-        check_topics_of(root, wanted, scans)
-    return scans
+        check_topics_of(root, wanted, [scan])
+    return scan
 
 
 def run_parts(
