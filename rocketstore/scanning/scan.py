@@ -19,6 +19,7 @@ from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading, is_larg
 from rocketstore.values.arguments import one_of, whole_number
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values.threads import POOL_THREADS_MAX
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,7 +37,6 @@ OnDamage = Literal["raise", "skip"]
 CHUNK_BYTES: Final = 2 << 20
 CHUNK_BYTES_MAX: Final = 1 << 30
 SPLIT_BYTES: Final = 256 << 20
-THREADS_MAX: Final = 64
 #: How far the clock of another program may have been put back between two of its messages.
 DAY_MS: Final = 86_400_000
 
@@ -76,7 +76,7 @@ class Scan:
     def __post_init__(self) -> None:
         whole_number("chunk_bytes", self.chunk_bytes, 1, CHUNK_BYTES_MAX)
         one_of("on_damage", self.on_damage, ("raise", "skip"))
-        whole_number("threads", self.threads, 1, THREADS_MAX)
+        whole_number("threads", self.threads, 1, POOL_THREADS_MAX)
         one_of("verify", self.verify, tuple(CHECKS))
 
     @property

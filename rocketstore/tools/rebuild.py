@@ -114,8 +114,8 @@ def rebuild(
 
     Args:
         workers: parts of the log that are made at a time, 1 … 256; parts are whole segments, and
-            the index is one more, since its entries follow each other. None: one for each
-            processor.
+            the index is one more, since its entries follow each other. This process makes no more
+            than 64 at a time; `run_parts` may. None: one for each processor.
         dry_run: only says what the recovery before would cut and set back; no lock, no change.
         progress: called with (what, bytes done, bytes in all) from the threads that do it, one at a
             time.

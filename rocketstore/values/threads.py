@@ -12,11 +12,13 @@ from typing import Final
 from rocketstore.errors import ConfigError
 from rocketstore.values.limits import used_up
 
-__all__ = ["Pool", "check_threads", "runs_here", "start_thread"]
+__all__ = ["POOL_THREADS_MAX", "Pool", "check_threads", "runs_here", "start_thread"]
 
 #: Longest wait for the first line of a new thread, seconds. One that finds no memory dies before
 #: it, in silence.
 START_S: Final = 5.0
+#: Most threads of a pool. More of them would finish no sooner, and a user may have so many only.
+POOL_THREADS_MAX: Final = 64
 #: What starts the threads of `threading`, by version of Python.
 STARTERS: Final = ("_start_new_thread", "_start_joinable_thread")
 GREEN: Final = (
@@ -79,9 +81,13 @@ def _no_thread(thread: threading.Thread, why: str) -> str:
 
 class Pool(ThreadPoolExecutor):
     """An executor whose threads wait at a native queue. `gevent.monkey.patch_all(thread=False)`
-    replaces the one in `queue`, where a native thread waits for ever."""
+    replaces the one in `queue`, where a native thread waits for ever.
+
+    It has as many threads as were asked for, but no more than `POOL_THREADS_MAX`: further work
+    waits for one of them.
+    """
 
     def __init__(self, threads: int, name: str = "") -> None:
-        super().__init__(threads, name)
+        super().__init__(min(threads, POOL_THREADS_MAX), name)
         if not _are_green():
             self._work_queue = _queue.SimpleQueue()  # type: ignore[assignment,unused-ignore]
