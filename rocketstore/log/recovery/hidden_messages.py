@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.missing_units import MissingUnits, find_missing, looked_at
@@ -27,6 +27,12 @@ __all__ = ["refill_queues", "with_unplaced"]
 logger = logging.getLogger(__name__)
 
 Missing = dict[tuple[str, int], MissingUnits]
+_Said = TypeVar("_Said", RefilledQueue, UnplacedMessages)
+
+SECOND: Final = (
+    "an earlier message has the same queue offset, and no other can be given; `get` reads the first "
+    "of them at physical offset {}, to put it again"
+)
 
 
 def refill_queues(
@@ -67,13 +73,20 @@ def refill_queues(
         delay_level_ms=delay_level_ms, ignored_topics=ignored, writes=log.access == "write",
     )  # fmt: skip
     left = find_missing(log, queues, parts, ignored)
-    found = [_refilled(place, one, left.get(place)) for place, one in sorted(missing.items())]
-    refilled = tuple(one for one in found if one.count)
+    made = {
+        place: one.count - (left[place].count if place in left else 0)
+        for place, one in missing.items()
+    }
+    refilled = tuple(
+        _said(RefilledQueue, place, one, count=made[place])
+        for place, one in sorted(missing.items())
+        if made[place]
+    )
     for one in refilled:
         logger.warning(
             "%s: messages of the log were missing and are made again: %s", layout.consume_queue, one
         )
-    unplaced = tuple(_unplaced(place, one, queues) for place, one in sorted(left.items()))
+    unplaced = _unplaced(queues, left)
     return dataclasses.replace(report, refilled_queues=refilled, unplaced_messages=unplaced)
 
 
@@ -93,8 +106,11 @@ def with_unplaced(
         twice: Missing = {}
         parts = looked_at(log, report.begin, report.end, whole=True)
         left = find_missing(log, queues, parts, batch_topics(layout), twice)
-        unplaced = tuple(_unplaced(place, one, queues) for place, one in sorted(left.items()))
-        unplaced += tuple(_second(place, one) for place, one in sorted(twice.items()))
+        unplaced = _unplaced(queues, left)
+        unplaced += tuple(
+            _said(UnplacedMessages, place, one, why=SECOND.format(one.begin))
+            for place, one in sorted(twice.items())
+        )
     for one in unplaced:
         logger.error("%s: no place for messages of the log: %s", layout.consume_queue, one)
     return dataclasses.replace(report, unplaced_messages=unplaced) if unplaced else report
@@ -109,38 +125,19 @@ def _may_end_early(queue: ConsumeQueue) -> bool:
         return False
 
 
-def _refilled(
-    place: tuple[str, int], missing: MissingUnits, left: MissingUnits | None
-) -> RefilledQueue:
-    return RefilledQueue(
-        topic=place[0],
-        queue_id=place[1],
-        first=missing.first,
-        last=missing.last,
-        count=missing.count - (0 if left is None else left.count),
-    )
+def _said(
+    kind: Callable[..., _Said], place: tuple[str, int], found: MissingUnits, **more: int | str
+) -> _Said:
+    """What the report has of one queue; `more` are the fields that `found` does not have, or has
+    otherwise."""
+    fields = {"first": found.first, "last": found.last, "count": found.count}
+    return kind(topic=place[0], queue_id=place[1], **{**fields, **more})
 
 
-def _unplaced(
-    place: tuple[str, int], left: MissingUnits, queues: ConsumeQueueStore
-) -> UnplacedMessages:
-    return UnplacedMessages(
-        topic=place[0],
-        queue_id=place[1],
-        first=left.first,
-        last=left.last,
-        count=left.count,
-        why=queues.blocked.places.get(place, "their units cannot be believed; verify says more"),
-    )
-
-
-def _second(place: tuple[str, int], twice: MissingUnits) -> UnplacedMessages:
-    return UnplacedMessages(
-        topic=place[0],
-        queue_id=place[1],
-        first=twice.first,
-        last=twice.last,
-        count=twice.count,
-        why="an earlier message has the same queue offset, and no other can be given; "
-        f"`get` reads the first of them at physical offset {twice.begin}, to put it again",
+def _unplaced(queues: ConsumeQueueStore, left: Missing) -> tuple[UnplacedMessages, ...]:
+    why = "their units cannot be believed; verify says more"
+    blocked = queues.blocked.places
+    return tuple(
+        _said(UnplacedMessages, place, one, why=blocked.get(place, why))
+        for place, one in sorted(left.items())
     )
