@@ -118,8 +118,8 @@ cdef int run(MappedFile file, index_call *call) except -1:
 
 
 cdef bint run_without_holes(MappedFile file, index_call *call) except -1:
-    """Whether the call could be made with memory in place of the holes of the file (a full tmpfs). A walk has to
-    begin anew there."""
+    """Whether the call could be made with memory in place of the holes of the file (a full tmpfs). A step of a walk
+    cannot: the walk knows its place in `file` only, so its caller starts another walk in the copy."""
     cdef MappedFile other = None if call.walk is not NULL else file.without_holes()
     cdef bint whole
     if other is None:

@@ -1,7 +1,8 @@
-"""The roots of the stores of this process: below them `syscalls` follows no link that leads out of a store.
+"""The directories of the stores that this process has used. `syscalls` asks for them: it follows no link that leads
+out of a store.
 
-A check of a directory says nothing about the next moment: whoever may write a store's directory can put a
-link there before the next call. So each call takes the directory's descriptor, not its name.
+Another process may replace a directory of a store by a link at any moment, also right after a check. So `syscalls`
+opens the directory of a path first, by a descriptor of the root, and makes the call relative to that descriptor.
 """
 
 import os
