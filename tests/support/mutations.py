@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -210,8 +211,9 @@ def some_json(rng: random.Random, root: Path, victim: Path, stored: dict[int, Kn
         "list": "[1, null, 2]",
     }
     kind = rng.choice([*texts])
-    path.parent.mkdir(exist_ok=True)
-    if path.is_dir():
+    with contextlib.suppress(FileExistsError):  # an earlier mutation put something in its place
+        path.parent.mkdir(exist_ok=True)
+    if path.is_dir() or not path.parent.is_dir():
         return "nothing"
     path.unlink(missing_ok=True)
     path.write_text(texts[kind])
