@@ -182,9 +182,9 @@ def _open_in_memory(request: Request) -> MemoryEngine:
         raise
 
 
-def planned_recovery(path: str, options: Options) -> RecoveryReport:
-    """What an open for writing would find and do to the log. It takes no lock, changes nothing, and
-    leaves queues and index out.
+def planned_recovery(path: str, options: Options) -> tuple[RecoveryReport, int]:
+    """What an open for writing would find and do to the log, and up to where the queues should have
+    all units. It takes no lock, changes nothing, and leaves queues and index out.
 
     Raises:
         ConfigError, OSError: as `open_engine`.
@@ -196,7 +196,8 @@ def planned_recovery(path: str, options: Options) -> RecoveryReport:
         loaded = load(opening, claimed)
         undo.callback(loaded.log.close)
         undo.callback(loaded.queues.close)
-        return recover(opening, claimed, loaded).report
+        recovered = recover(opening, claimed, loaded)
+        return recovered.report, recovered.compared_to
 
 
 def _begin(request: Request) -> Opening:

@@ -75,7 +75,7 @@ def verify(
 
     With a live writer only what it has published is checked, and units of the newest records may be
     missing. The same holds for the tail of a store that was not stopped cleanly, which the next
-    open completes.
+    open completes; it begins where the checkpoint says that units were on the disk.
 
     Args:
         progress: called with (what, done, total): bytes of the log, then numbers of queues and of

@@ -16,7 +16,7 @@ from rocketstore.tools import verify
 from rocketstore.tools.report import QueueMessages, VerifyReport
 from tests.support.live_writer import LiveWriter, java_writer
 from tests.support.made_store import BODY_AT, UNIT_SIZE, MadeStore
-from tests.support.small_store import open_small
+from tests.support.small_store import open_small, open_still
 
 BASE_MS = 1_700_000_000_000
 
@@ -129,7 +129,27 @@ def test_only_what_the_next_open_dispatches_may_wait(made: MadeStore) -> None:
     assert (report.fault_count, report.counts.undispatched) == (0, 0)
 
 
-def test_a_queue_that_the_next_open_makes_whole_waits(tmp_path: Path) -> None:
+def test_a_queue_that_a_crash_left_behind_waits(tmp_path: Path) -> None:
+    """No checkpoint says that it had its units."""
+    root = tmp_path / "store"
+    with open_still(tmp_path / "live", "os") as store:
+        for number in range(40):
+            store.put_message("orders", b"%d" % number)
+        store.flush()
+        shutil.copytree(tmp_path / "live", root)
+    shutil.rmtree(root / "consumequeue" / "orders", ignore_errors=True)
+    report = verify(root)
+    assert report.ok
+    assert report.counts.undispatched == 40
+    assert "40 records are in no queue yet: the next open makes the units" in str(report)
+    with open_small(root, "r+") as store:
+        assert not store.recovery.refilled_queues
+    report = verify(root)
+    assert report.ok and report.counts.undispatched == 0 and report.counts.units == 40
+
+
+def test_units_that_were_there_are_missed_though_the_next_open_makes_them(tmp_path: Path) -> None:
+    """The open says that they were missing, and so does `verify`."""
     root = tmp_path / "store"
     with open_small(root) as store:
         for number in range(40):
@@ -138,12 +158,11 @@ def test_a_queue_that_the_next_open_makes_whole_waits(tmp_path: Path) -> None:
     assert named(verify(root).hidden_messages) == {("orders", 0, 0, 39, 40)}
     (root / "abort").touch()
     report = verify(root)
-    assert report.ok
-    assert report.counts.undispatched == 40
-    assert "40 records are in no queue yet: the next open makes the units" in str(report)
-    open_small(root, "r+").close()
-    report = verify(root)
-    assert report.ok and report.counts.undispatched == 0 and report.counts.units == 40
+    assert named(report.hidden_messages) == {("orders", 0, 0, 39, 40)}
+    assert report.counts.undispatched == 0
+    with open_small(root, "r+") as store:
+        assert [one.count for one in store.recovery.refilled_queues] == [40]
+    assert verify(root).ok
 
 
 def test_units_that_a_crash_zeroed_in_front_are_hidden(tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ def waiting_records(
     if not layout.abort.exists():
         return Waiting(lambda message: False)
     try:
-        planned = planned_recovery(str(layout.root), Options(config))
+        planned, dispatched = planned_recovery(str(layout.root), Options(config))
     except (RocketStoreError, OSError) as error:
         text = f"it is not known what the next open makes: {error}"
         findings.notice("derived", str(layout.root), text)
         return Waiting(lambda message: False)
-    start = planned.dispatch_start
-    return Waiting(lambda message: message.physical_offset >= start, planned.index_start)
+    # Units that were there, by the checkpoint, are missed though the next open makes them again.
+    return Waiting(lambda message: message.physical_offset >= dispatched, planned.index_start)
