@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.index.names import names_in
-from rocketstore.log.index.soundness import begins_late, ends_early, look_at_index
+from rocketstore.log.index.soundness import begins_late, ends_early, has_gaps, look_at_index
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.lock import OUR_MARK, rocketstore_wrote_last
 from rocketstore.log.queues.files_stamp import is_untouched
@@ -119,7 +119,7 @@ def _index_from(found: Found, own: OwnCheckpoint | None) -> int | None:
         if own is not None:
             sound = sound and filled >= own.index_files and found.index_was_there
             return None if sound and not _lacks_ends(found, own, index) else 0
-        if not sound or begins_late(found.log, index):
+        if not sound or begins_late(found.log, index) or has_gaps(found.log, index):
             return 0
         end = index.end_physical_offset
     except ReadFailedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import index_file
@@ -14,15 +15,15 @@ from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rocketstore._native.format.message import Message
-    from rocketstore.log.index.segment import IndexSegment
+    from rocketstore.log.index.segment import Header, IndexSegment
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
-__all__ = ["begins_late", "drop_all", "ends_early", "look_at_index"]
+__all__ = ["begins_late", "drop_all", "ends_early", "has_gaps", "look_at_index"]
 
 #: Records at the begin of a log among which one with keys is looked for, a count.
 KEYS_LOOKED_FOR: Final = 4096
@@ -98,20 +99,42 @@ def begins_late(log: MappedFileQueue, index: IndexStore) -> bool:
     first record, as a rule."""
     headers = (segment.header() for segment in index.files)
     first = next((one.begin_offset for one in headers if not one.empty), OFFSET_MAX)
-    file = log.find(log.begin_offset) if log.files else None
-    if file is None:
-        return False
-    position = 0
-    for _ in range(KEYS_LOOKED_FOR):
-        if file.start_offset + position >= first:
-            return False
+    return _has_keys(log, log.begin_offset, first, iter(range(KEYS_LOOKED_FOR)))
+
+
+def has_gaps(log: MappedFileQueue, index: IndexStore) -> bool:
+    """Whether a record with keys lies between the entries of two files: one that was between them
+    is gone. It is the first record behind the last entry, as a rule."""
+    headers = [header for segment in index.files if not (header := segment.header()).empty]
+    looks = iter(range(KEYS_LOOKED_FOR + 2 * len(headers)))
+    return any(
+        _has_keys(log, max(one.end_offset, log.begin_offset), other.begin_offset, looks, one)
+        for one, other in pairwise(headers)
+    )
+
+
+def _has_keys(
+    log: MappedFileQueue,
+    begin: int,
+    end: int,
+    looks: Iterator[int],
+    before: Header | None = None,
+) -> bool:
+    """Whether a record in [begin, end) has keys, of as many as `looks` allows; the last one that
+    `before` has an entry of does not count."""
+    file = log.find(begin) if log.files else None
+    while file is not None and begin < end and next(looks, None) is not None:
         try:
-            message = read_message(file, position, file.size, verify=0)
+            message = read_message(file, begin - file.start_offset, file.size, verify=0)
         except (CorruptRecordError, ReadFailedError):
-            return False
-        if _has_entry(message):
+            begin = file.end_offset  # the blank at its end, as a rule
+            file = log.find(begin)
+            continue
+        if _has_entry(message) and (before is None or begin > before.end_offset):
             return True
-        position += message.size
+        begin += message.size
+        if begin >= file.end_offset:
+            file = log.find(begin)
     return False
 
 
