@@ -9,7 +9,7 @@
 Importing this package imports neither pyspark nor pyarrow. Read in this order:
 
 - `session` makes a SparkSession, with a Java from `java`; `frame` has `read`; `foreach`
-  writes micro-batches; `submit` is the program for spark-submit.
+  writes micro-batches; `lag` watches streams; `submit` is the program for spark-submit.
 - `data_source` is what Spark asks. It hands reading to `source`, writing to `sink`.
 - `source`, `sink` and `jobs` are packages: what reads, what writes, and jobs over whole stores.
 - `errors` gives every error a code; `option_checks` and `paths` check what users give; `stores`
@@ -22,7 +22,8 @@ Only `cli` imports this package, late. It imports exported names of the library 
 
 from rocketstore.spark.foreach import batch_writer
 from rocketstore.spark.frame import read
+from rocketstore.spark.lag import StreamLag, lag_listener
 from rocketstore.spark.session import register, session
 from rocketstore.spark.sink.serve import serve
 
-__all__ = ["batch_writer", "read", "register", "serve", "session"]
+__all__ = ["StreamLag", "batch_writer", "lag_listener", "read", "register", "serve", "session"]

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.spark import lag_listener
 from tests.spark.patience import patiently
 from tests.support.small_store import open_small
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -194,6 +196,9 @@ def test_from_now_on(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "s"
     put(root, "orders", range(9))
     found: list[bytes] = []
+    told: list[int] = []
+    listener = lag_listener(root, report=lambda lag: told.append(lag.messages))
+    spark.streams.addListener(listener)
 
     def run() -> None:
         found.clear()
@@ -212,5 +217,9 @@ def test_from_now_on(spark: Any, tmp_path: Path) -> None:
         finally:
             query.stop()
 
-    patiently(run)
+    try:
+        patiently(run)
+        wait_until(lambda: told[-1:] == [0] and listener.lags == [])
+    finally:
+        spark.streams.removeListener(listener)
     assert sorted(int(body.split()[1]) for body in found) == list(range(9, 19))

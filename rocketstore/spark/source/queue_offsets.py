@@ -23,6 +23,7 @@ __all__ = [
     "ends",
     "first_offsets",
     "needed_from",
+    "next_from",
     "numbers_in",
     "starts",
 ]
@@ -162,7 +163,7 @@ def _settled(
             high = store.max_queue_offset(topic, queue_id)
             offset = low if asked == EARLIEST else asked
             if asked == LATEST:
-                offset = high if end is None else _next_from(store, topic, queue_id, end)
+                offset = high if end is None else next_from(store, topic, queue_id, end)
             if offset > high:
                 allowed = f"at most {high}, where {topic!r}/{queue_id} ends; -1 means its end"
                 raise bad_option(name, offset, allowed)
@@ -212,7 +213,7 @@ def _physical_offset(store: Store, topic: str, queue_id: int, offset: int) -> in
             return None
 
 
-def _next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
+def next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
     """The first queue offset whose message begins at `begin` or after it. A store that loses its
     last messages gives their queue offsets to others."""
     low = store.min_queue_offset(topic, queue_id)
