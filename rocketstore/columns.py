@@ -11,7 +11,17 @@ import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, SupportsIndex, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    SupportsIndex,
+    TypeVar,
+    overload,
+)
 
 import numpy as np
 
@@ -270,13 +280,22 @@ class Columns(Mapping[str, Column]):
         )
 
 
+#: Names of columns in Arrow and in Spark → names here.
+OTHER_NAMES: Final = {
+    "born_timestamp": "born_timestamp_ms",
+    "store_timestamp": "store_timestamp_ms",
+    "msg_id": "message_id",
+}
+
+
 def column_names(names: Iterable[str] | None, known: tuple[str, ...] = COLUMNS) -> tuple[str, ...]:
     """The columns that are wanted, each once. Raises ValueError or TypeError."""
     if names is None:
         return ALL
     if isinstance(names, str):
         raise TypeError(f"columns = {names!r}: expected several names")
-    found = tuple(dict.fromkeys(texts("columns", names, "names of columns")))
+    asked = texts("columns", names, "names of columns")
+    found = tuple(dict.fromkeys(OTHER_NAMES.get(name, name) for name in asked))
     if "body_view" in found and "body_view" not in known:
         raise ValueError(
             "columns = ['body_view']: only a scan has it, which reads one file after the other; "

@@ -72,17 +72,25 @@ VIEWS: dict[str, dict[str, Field]] = {
     ),
 }
 
+#: Names that columns have in any view, and in Arrow.
+ANY_VIEW: dict[str, Field] = {
+    **{name: field for fields in reversed(VIEWS.values()) for name, field in fields.items()},
+    "message_id": Field("message_id", "string", "message_id"),
+}
+
 
 def choose(view: str, names: tuple[str, ...] | None, without: frozenset[str]) -> tuple[Field, ...]:
-    """The fields of a view: those of `names`, in that order, or all but `without`."""
+    """The fields of a view: those of `names`, in that order, or all but `without`. `names` may be
+    those of other views, too: a column is called as it was asked for."""
     fields = VIEWS[view]
     if names is None:
         return tuple(field for name, field in fields.items() if name not in without)
+    fields = {**ANY_VIEW, **fields}
     unknown = [name for name in names if name not in fields]
     if unknown or not names or len(set(names)) < len(names):
         raise SparkFaceError(
             "RS_UNKNOWN_COLUMN",
-            f"columns = {', '.join(names)!r}: each once, of {', '.join(fields)}",
+            f"columns = {', '.join(names)!r}: each once, of {', '.join(VIEWS[view])}",
         )
     return tuple(fields[name] for name in names)
 

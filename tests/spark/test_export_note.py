@@ -76,6 +76,18 @@ def export_of(root: Path, rng: random.Random) -> int:
     return export(root)
 
 
+def test_an_archive_is_exported_as_it_grows(tmp_path: Path, rng: random.Random) -> None:
+    make_store(tmp_path / "s", rng, 100)
+    uri, session = (tmp_path / "archive").as_uri(), LocalSession()
+    given: dict[str, Any] = {"mode": "continue", "split_bytes": 20_000}
+    for more, count in ((0, 100), (0, 0), (7, 7)):
+        put(tmp_path, more)
+        rocketstore.ship(tmp_path / "s", uri, tail=True)
+        rows: Any = jobs.export(session, uri, str(tmp_path / "out"), **given)  # type: ignore[arg-type]
+        assert sum(row[3] for row in rows) == count
+    assert offsets(tmp_path) == [m.physical_offset for m in everything(tmp_path / "s")]
+
+
 class KilledError(BaseException):
     pass
 

@@ -50,6 +50,27 @@ def test_parquet_and_back(spark: Any, tmp_path: Path, rng: random.Random) -> Non
 
 
 @pytest.mark.spark
+def test_names_of_kafka_are_imported(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An ordinary dump was refused, though the sink takes its names; others vanished in silence."""
+    rows = [("k1", b"one", 2, [("trace", b"7")], "de"), ("k2", b"two", 3, None, "fr")]
+    headers = "headers array<struct<key:string,value:binary>>"
+    kinds = f"key string, value binary, partition int, {headers}, flag string"
+    frame = spark.createDataFrame(rows, kinds)
+    frame.coalesce(1).write.parquet(str(tmp_path / "dump"))
+    with pytest.raises(SparkFaceError, match="RS_NO_STORE"):
+        jobs.import_(spark, str(tmp_path / "dump"), tmp_path / "s", topic="t", create_store=False)
+    assert jobs.import_(spark, str(tmp_path / "dump"), tmp_path / "s", topic="t") == 2
+    assert "columns that no message has are left out: flag" in caplog.text
+    found = everything(tmp_path / "s")
+    assert [(m.keys, m.body, m.queue_id) for m in found] == [
+        (("k1",), b"one", 2),
+        (("k2",), b"two", 3),
+    ]
+
+
+@pytest.mark.spark
 def test_topics_that_look_like_numbers_stay_texts(spark: Any, tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "s") as store:
         for topic in ("007", "7", "%DLQ%g"):

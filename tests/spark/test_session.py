@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import rocketstore
+from rocketstore.spark import register
 from rocketstore.spark.session import DISCOVERED, _make_known
 
 
@@ -28,3 +31,20 @@ def test_a_source_that_spark_does_not_find_is_registered(monkeypatch: pytest.Mon
     assert registered() == []
     listed.pop()
     assert registered() == [source]
+
+
+def test_register_takes_any_session() -> None:
+    """Also where Spark would find the source: with the Python of PYSPARK_PYTHON it may not."""
+    pytest.importorskip("pyspark", reason="needs pyspark: make spark")
+    found: list[Any] = []
+    session: Any = SimpleNamespace(dataSource=SimpleNamespace(register=found.append))
+    assert register(session) is session
+    [source] = found
+    assert (source.__name__, source.name()) == ("RocketStoreDataSource", "rocketstore")
+
+
+@pytest.mark.spark
+def test_a_registered_source_is_the_one_that_is_found(spark: Any, tmp_path: Path) -> None:
+    rocketstore.open(tmp_path / "s", index_enabled=False).close()
+    again = register(spark.newSession())
+    assert again.read.format("rocketstore").load(str(tmp_path / "s")).count() == 0

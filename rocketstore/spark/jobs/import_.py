@@ -27,6 +27,7 @@ def import_(
     topic: str | None = None,
     app_id: str | None = None,
     version: int | None = None,
+    create_store: bool = True,
     **options: Any,
 ) -> int:
     """Appends what Parquet files hold; gives the number of messages that were appended: none when
@@ -38,8 +39,11 @@ def import_(
         source: directory or file, also a URI that Spark reads.
         topic: of all messages; needed where there is no column `topic`.
         app_id, version: name this import, so that it is done once however often it is run.
+        create_store: False: where there is no store, it is an error (RS_NO_STORE).
         options: further options of the sink.
     """
+    if not create_store:
+        options["createStore"] = False
     frame = parquet(session, source)
     if topic is None and "topic" in frame.columns:
         left_out = {row.topic: row["count"] for row in system_counts(frame)}

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["MESSAGE_COLUMNS", "append"]
 
-#: Columns of numbers that source and sink call the same.
-NUMBERS = ("flag", "sys_flag")
+#: Columns that Parquet of others may have for something else: taken only with this type.
+TYPED = {"flag": "int", "sys_flag": "int", "headers": COLUMNS["headers"][0]}
 MESSAGE_COLUMNS = (
     *("body", "topic", "queue_id", "tags", "keys", "properties", "born_timestamp"),
-    *NUMBERS,
+    *TYPED,
 )
 
 #: What a frame of messages may have besides, also as an export writes it.
-KNOWN = {*COLUMNS, *IGNORED, *MESSAGE_COLUMNS, "day"}
+KNOWN = {*IGNORED, *MESSAGE_COLUMNS, "reconsume_times", "day"}
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +69,10 @@ def append(
         if name in frame.columns and own in MESSAGE_COLUMNS and own not in frame.columns:
             frame = frame.withColumnRenamed(name, own)
     types = dict(frame.dtypes)
-    unknown = [name for name in types if name not in KNOWN]
+    unknown = [n for n, kind in types.items() if n not in KNOWN or TYPED.get(n, kind) != kind]
     if unknown:
         logger.warning("columns that no message has are left out: %s", ", ".join(unknown))
-    # Parquet of others may have columns of these names that mean something else.
-    types = {n: kind for n, kind in types.items() if n not in NUMBERS or kind == "int"}
+    types = {name: kind for name, kind in types.items() if TYPED.get(name, kind) == kind}
     frame = frame.select([name for name in MESSAGE_COLUMNS if name in types])
     if "properties" in frame.columns:
         # Delays, transactions and the like are over: a copy must not order them again.

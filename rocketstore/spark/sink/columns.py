@@ -40,6 +40,7 @@ IGNORED = {
     "born_host",
     "store_host",
     "msg_id",
+    "message_id",
     "offset",
     "timestamp",
     "timestampType",

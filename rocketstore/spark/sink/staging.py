@@ -234,7 +234,9 @@ def wrong_topic(topic: str) -> str:
     try:
         encode_frames((np.zeros(1, np.int32), b""), topics=[topic])
     except MessageRejectedError as error:
-        return str(error)
+        kafka = "; a topic of Kafka with dots: write replace(topic, '.', '-')"
+        dots = kafka if "." in topic else ""
+        return f"{error}{dots}"
     return ""
 
 

@@ -56,6 +56,8 @@ def check_names(path: str, topics: Iterable[str], remedy: str = REMEDY) -> None:
     impossible = sorted(topic for topic in topics if NAME.fullmatch(topic) is None)
     if impossible:
         text = "no queue can have this name; records of another program may: topicPattern or where"
+        if any("." in topic for topic in impossible):
+            remedy = f"a topic of Kafka with dots may have '-' in their place; {remedy}"
         raise absent(path, "topic", impossible, f"{text} finds them; {remedy}")
 
 
