@@ -76,6 +76,7 @@ class Consumer:
         group: str | None = None,
         tags: str | Iterable[str] | None = None,
         reset: Edge | None = None,
+        must_exist: bool = False,
         offsets: ConsumerOffsets | None = None,
         wait_flushed: Callable[[int], object] | None = None,
     ) -> None:
@@ -89,6 +90,7 @@ class Consumer:
             group: Begin at the offsets stored for this group, and own them until `close`.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
             reset: Where to go on when the position is out of range; None: `OffsetOutOfRangeError`.
+            must_exist: Whether a topic or queue that is not there is a QueueNotFoundError.
         """
         one_of("reset", reset, (*EDGES, None))
         if group is not None and offsets is None:
@@ -98,7 +100,9 @@ class Consumer:
         queue_id = None if queue_id is None else whole_number("queue_id", queue_id, 0)
         wanted = tag_set(tags)
         edge, time_ms = place_of(offset, when, queue_id)
+        one_of("must_exist", must_exist, (True, False))
         reader.source.check()
+        reader.look_for(topic, queue_id, must_exist=must_exist)
         self._reader = reader
         self._topic = topic
         self._queue_id = queue_id

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Literal, Never, Unpack
 
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.errors import (
-    ConfigError,
     DurabilityTimeoutError,
-    QueueNotFoundError,
     StoreReplacedError,
 )
-from rocketstore.log.read.query import Answers, key_query, query_by_key
+from rocketstore.log.read.query import answers_of, key_query
 from rocketstore.log.read.time_search import Boundary
 from rocketstore.puts.put_batch import NewMessage, put_batch
 from rocketstore.puts.put_message import put_message
@@ -265,11 +262,12 @@ class Store(StoreFacts):
         when: Timestamp | None = None,
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
+        must_exist: bool = False,
     ) -> Consumer:
         """Makes a consumer, which reads one queue of `topic`, or all of its queues in turns.
 
-        Iterate it, `poll` it or `follow` it. A topic that does not exist gives nothing; the
-        consumer takes up its queues once they are there.
+        Iterate it, `poll` it or `follow` it. A topic that does not exist gives nothing, and
+        the first read says so in the log; the consumer takes up its queues once they are there.
 
         Args:
             queue_id: One queue. None: all queues of the topic, those to come included.
@@ -281,8 +279,11 @@ class Store(StoreFacts):
             when: Instead of `offset`: start at the first message stored at this time or later.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
             reset: Where to go on when the offset is no longer kept. None: OffsetOutOfRangeError.
+            must_exist: Whether a topic, or a queue_id of it, that is not there is an error.
 
         Raises:
+            InvalidTopicError: No topic can have this name, and the store has none such.
+            QueueNotFoundError: `must_exist`, and there is no such topic or queue.
             GroupClaimedError: Another consumer of this process owns the group.
             ValueError, TypeError: An argument that has no meaning.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
@@ -297,6 +298,7 @@ class Store(StoreFacts):
             when=when,
             tags=tags,
             reset=reset,
+            must_exist=must_exist,
             offsets=engine.offsets if group is not None else None,
             wait_flushed=None if self._mode == "r" else self.wait_flushed,
         )
@@ -324,6 +326,7 @@ class Store(StoreFacts):
         below: int | None = None,
         above: int | None = None,
         limit: int | None = None,
+        must_exist: bool = False,
         on_damage: Callable[[CorruptRecordError], object] | None = None,
     ) -> Sequence[Message]:
         """Finds messages of `topic` by a key or a unique id, each once, by what records say.
@@ -336,10 +339,14 @@ class Store(StoreFacts):
             above: Only messages above this physical offset: where a page ended, oldest first.
             limit: Most messages, as a list. None: all, as a sequence that looks each one up when it
                 is asked for, also for `len`.
+            must_exist: Whether a topic that is not there is an error. Without it the log says so,
+                once, and nothing is found.
             on_damage: Is called with the error of each record that the index proposes and that
                 does not hold. The record is left out, with a warning in the log.
 
         Raises:
+            InvalidTopicError: No topic can have this name, and the store has none such.
+            QueueNotFoundError: `must_exist`, and there is no such topic.
             ConfigError: The store has no index (`index_enabled`).
             ValueError, TypeError: An argument that has no meaning.
             ReadFailedError: The disk does not give back a record that the index names.
@@ -348,13 +355,7 @@ class Store(StoreFacts):
         """
         engine = self._open()
         query = key_query(topic, key, begin, end, order, below, above)
-        if limit is not None and whole_number("limit", limit) < 1:
-            raise ValueError(f"limit = {limit}: 1 or more, or None for all messages")
-        if engine.index is None:
-            raise ConfigError("index_enabled", False, "a query by key needs the index")
-        found = query_by_key(engine.reader, engine.index, query, on_damage)
-        every = limit is None
-        return Answers(query, found, engine.reader) if every else list(islice(found, limit))
+        return answers_of(engine.reader, engine.index, query, limit, must_exist, on_damage)
 
     def offset_at(
         self, topic: str, queue_id: int, when: Timestamp, boundary: Boundary = "lower"
@@ -368,7 +369,7 @@ class Store(StoreFacts):
                 when there is none.
 
         Raises:
-            QueueNotFoundError: The topic has no such queue.
+            InvalidTopicError, QueueNotFoundError: No such topic, or it has no such queue.
             ValueError, TypeError: An argument that has no meaning.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
@@ -377,8 +378,7 @@ class Store(StoreFacts):
         one_of("boundary", boundary, ("lower", "upper"))
         reader.source.catch_up()
         if reader.source.queue(topic, queue_id) is None:
-            there = reader.source.queues(topic)
-            raise QueueNotFoundError(f"topic {topic!r} has no queue {queue_id}; it has {there}")
+            reader.look_for(topic, queue_id, must_exist=True)
         return reader.offset_at(topic, queue_id, timestamp_ms("when", when), boundary=boundary)
 
     # ---- care ----

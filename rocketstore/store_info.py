@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.engine import Engine
@@ -10,6 +11,8 @@ from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.store_json import is_foreign
+from rocketstore.log.read.named_topics import check_listed
 from rocketstore.stats.histogram import Latency
 from rocketstore.stats.statistics import Statistics
 from rocketstore.values.arguments import text, whole_number
@@ -25,6 +28,7 @@ __all__ = [
     "RunningFlags",
     "Statistics",
     "StoreFacts",
+    "check_topics",
     "index_fault",
     "log_bounds",
 ]
@@ -102,6 +106,7 @@ class StoreFacts:
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
             StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
+            InvalidTopicError: No topic can have this name, and the store has none such.
         return self._bounds(topic, queue_id)[0]
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
@@ -113,6 +118,7 @@ class StoreFacts:
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
             StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
+            InvalidTopicError: No topic can have this name, and the store has none such.
         return self._bounds(topic, queue_id)[1]
 
     @property
@@ -175,8 +181,10 @@ class StoreFacts:
     # ---- guards ----
 
     def _bounds(self, topic: str, queue_id: int, *, catch_up: bool = True) -> tuple[int, int]:
-        queue = text("topic", topic), whole_number("queue_id", queue_id, 0)
-        return self._open().reader.bounds(*queue, catch_up=catch_up)
+        topic, queue_id = text("topic", topic), whole_number("queue_id", queue_id, 0)
+        reader = self._open().reader
+        reader.look_for(topic, must_exist=False)
+        return reader.bounds(topic, queue_id, catch_up=catch_up)
 
     def _open(self) -> Engine:
         self._engine.check_open()
@@ -200,6 +208,17 @@ def index_fault(store: StoreFacts) -> str | None:
 def log_bounds(store: StoreFacts) -> tuple[StoreLayout, int, int]:
     """Where the files of an open store are, the begin of its log and the visible end, as physical
     offsets.
+
+def check_topics(store: StoreFacts, topics: Collection[str], *, must_exist: bool) -> None:
+    """Looks at topics that records are wanted of: as `check_listed`."""
+    engine = store._open()
+    source = engine.reader.source
+    there = {topic for topic in topics if source.queues(topic)}
+    any_name = bool(there.symmetric_difference(topics)) and is_foreign(engine.layout)
+    if must_exist and not there.issuperset(topics):
+        there.update(source.topics())
+    check_listed(engine.path, topics, there, must_exist=must_exist, any_name=any_name)
+
 
     Raises:
         ConfigError: the store was opened with untrusted=True; its files are not to be read.

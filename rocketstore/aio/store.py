@@ -207,6 +207,7 @@ class Store:
         when: Timestamp | None = None,
         tags: str | Sequence[str] | None = None,
         reset: Literal["earliest", "latest"] | None = None,
+        must_exist: bool = False,
     ) -> Consumer:
         """Reads `topic`; arguments as in `rocketstore.Store.consumer`. Begins when it is first
         used: with a group, or from "latest", say `async with`."""
@@ -220,6 +221,7 @@ class Store:
             when=when,
             tags=tags,
             reset=reset,
+            must_exist=must_exist,
         )
         return Consumer(self._port, opened, topic, group)
 
@@ -238,6 +240,7 @@ class Store:
         below: int | None = None,
         above: int | None = None,
         limit: int | None = None,
+        must_exist: bool = False,
         on_damage: Callable[[rocketstore.CorruptRecordError], object] | None = None,
     ) -> Query:
         """Messages of `topic` with `key`: `await` gives a list, `async for` one after the other.
@@ -252,6 +255,7 @@ class Store:
             below=below,
             above=above,
             limit=limit,
+            must_exist=must_exist,
             on_damage=on_damage,
         )
         return Query(self._port, look)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from rocketstore.api.open import open_store
 from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
@@ -13,15 +14,19 @@ from rocketstore.archive.segments import ArchivePart
 from rocketstore.columns import column_names
 from rocketstore.config.typed_options import OpenOptions
 from rocketstore.errors import OffsetOutOfRangeError
+from rocketstore.log.read.named_topics import check_listed
 from rocketstore.scanning.bookmark import Bookmark, check_bookmark
 from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify
 from rocketstore.store import Store
-from rocketstore.store_info import log_bounds
+from rocketstore.store_info import check_topics, log_bounds
 from rocketstore.values.arguments import one_of, whole_number
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import Queues, RecordFilter
 from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.timestamps import Timestamp
+
+if TYPE_CHECKING:
+    from rocketstore.archive.manifest import Manifest
 
 __all__ = ["scan"]
 
@@ -50,6 +55,7 @@ def scan(
     on_damage: OnDamage = "raise",
     commit_log_dir: str = "",
     threads: int | None = None,
+    must_exist: bool | None = False,
     **unknown: Never,
 ) -> Scan:
     """Reads messages of a store or an archive as columns, in the order of the log.
@@ -80,8 +86,14 @@ def scan(
         commit_log_dir: All directories of the log, separated by ",", where it has several.
         threads: Threads that read ahead, 1 … 64, after the first 16 MiB; chunks keep their order.
             None: one for each processor, 4 at most; 1 where bodies are copied.
+        must_exist: Whether a topic of `topics`, or a name in `queues`, that has no queue is an
+            error. Without it the log says so, once, and the scan has no rows of it. An archive
+            does not know the topics of a segment that has very many. None: names are not looked
+            at.
 
     Raises:
+        InvalidTopicError: No topic can have such a name, and the store has none such.
+        QueueNotFoundError: `must_exist`, and there is no such topic.
         ValueError, TypeError: An argument that has no meaning, or an unknown keyword.
         MissingSegmentsError: Files of the log are missing, as where its disk is not mounted. With
             on_damage="skip" the scan reads what is left.
@@ -98,7 +110,10 @@ def scan(
     wanted = RecordFilter.of(
         topics=topics, topic_pattern=topic_pattern, queues=queues, tags=tags, begin=begin, end=end
     )
-    log, flushed = _log_of(source, commit_log_dir, names, wanted, force=on_damage == "skip")
+    one_of("must_exist", must_exist, (True, False, None))
+    log, flushed = _log_of(
+        source, commit_log_dir, names, wanted, force=on_damage == "skip", must_exist=must_exist
+    )
     if after is not None:
         if begin_offset is not None:
             raise ValueError(f"begin_offset = {begin_offset!r}: not together with after")
@@ -144,9 +159,11 @@ def _log_of(
     wanted: RecordFilter,
     *,
     force: bool,
+    must_exist: bool | None,
 ) -> tuple[Scan, int]:
     """A scan of the whole log of a store or an archive, and where it is durable. `force`: also
-    where files are missing."""
+    where files are missing. `must_exist`: not without the topics that are named."""
+    named = wanted.named if must_exist is not None else frozenset()
     archive: ArchivePart | None = None
     directories: tuple[str, ...] = ()
     if is_uri(source):
@@ -156,10 +173,18 @@ def _log_of(
             raise ValueError(f"commit_log_dir = {commit_log_dir!r}: not with {path}")
         manifest = ObjectStore(uri).manifest()
         archive = ArchivePart.of(uri, manifest, wanted)
+        _check_archive(path, manifest, named, must_exist=must_exist is True)
         begin, end = manifest.begin_offset, manifest.end_offset
         flushed = end
     else:
-        path, directories, begin, end, flushed = _bounds(source, commit_log_dir, force)
+        options: OpenOptions = {"index_enabled": False, "commit_log_dir": commit_log_dir}
+        with contextlib.ExitStack() as stack:
+            if isinstance(source, Store):
+                store = source
+            else:
+                store = stack.enter_context(open_store(source, "r", force=force, **options))
+            path, directories, begin, end, flushed = _bounds(store)
+            check_topics(store, named, must_exist=must_exist is True)
     log = Scan(
         path=path,
         begin_offset=begin,
@@ -173,18 +198,23 @@ def _log_of(
     return log, flushed
 
 
-def _bounds(
-    source: str | os.PathLike[str] | Store, commit_log_dir: str, force: bool
-) -> tuple[str, tuple[str, ...], int, int, int]:
+def _bounds(store: Store) -> tuple[str, tuple[str, ...], int, int, int]:
     """Path, log directories, begin, visible and durable end of a store."""
-    if isinstance(source, Store):
-        layout, begin, end = log_bounds(source)
-        flushed = source.flushed_offset
-    else:
-        options: OpenOptions = {"index_enabled": False, "commit_log_dir": commit_log_dir}
-        with open_store(source, "r", force=force, **options) as store:
-            layout, begin, end = log_bounds(store)
-            flushed = store.flushed_offset
+    layout, begin, end = log_bounds(store)
+    flushed = store.flushed_offset
     end = max(begin, end)
     directories = tuple(map(str, layout.log_directories))
     return str(layout.root), directories, begin, end, min(end, flushed)
+
+
+def _check_archive(
+    path: str, manifest: Manifest, topics: Collection[str], *, must_exist: bool
+) -> None:
+    """Looks at the topics that are named, where each segment lists those that it has."""
+    there: set[str] = set()
+    for segment in manifest.segments:
+        if segment.topics is None:
+            return
+        there.update(segment.topics)
+    any_name = any(segment.foreign for segment in manifest.segments)
+    check_listed(path, topics, there, must_exist=must_exist, any_name=any_name)

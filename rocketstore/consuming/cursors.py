@@ -100,6 +100,7 @@ class QueueCursors:
         self._stored = dict(stored)
         self._by_id: dict[int, Cursor] = {}
         self._order: list[Cursor] = []
+        self._told = False  # whether a topic that is not there was told of
         self._turn = 0
         self._turns = 0
         self._batch = PolledBatch([], None)
@@ -262,6 +263,9 @@ class QueueCursors:
                 moved = moved or cursor.position != before or cursor.status in _OUT_OF_RANGE
             # New queues began after this consumer: all of their messages are new to it.
             if not moved and not self.join("earliest"):
+                if not self._told and all(cursor.status in _NO_QUEUE for cursor in self._order):
+                    self._told = True
+                    self._reader.tell_missing(self._topic)
                 return False
 
     def _go_on(self, run: UnitRun, limit: int) -> bool:

@@ -142,7 +142,7 @@ class Engine(ABC):
         self.offsets = opened.offsets
         self._recovery = opened.recovery
         self.index = opened.index
-        self.reader = Reader(opened.source, opened.statistics.record_get)
+        self.reader = Reader(opened.source, opened.statistics.record_get, opened.path)
         self._guard = opened.guard
         self._statistics = opened.statistics
         # Held by the thread that trims or closes.

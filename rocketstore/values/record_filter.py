@@ -77,6 +77,12 @@ class RecordFilter:
         )
 
     @property
+    def named(self) -> frozenset[str]:
+        """The topics that are wanted by their names."""
+        by_topic = self.queues_by_topic or ()
+        return (self.topics or frozenset()) | {topic for topic, _ in by_topic}
+
+    @property
     def timed(self) -> bool:
         return self.start_ms > TIME_MIN or self.end_ms < TIME_MAX
 

@@ -17,7 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, SupportsIndex, overload
 
 from rocketstore._native.format.message import Message
-from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
+from rocketstore.errors import (
+    ConfigError,
+    CorruptRecordError,
+    MessageNotFoundError,
+    OffsetOutOfRangeError,
+)
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.kept_errors import without_frames
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from rocketstore.log.read.reader import Reader
     from rocketstore.values.timestamps import Timestamp
 
-__all__ = ["Answers", "KeyIndex", "KeyQuery", "key_query", "query_by_key"]
+__all__ = ["Answers", "KeyIndex", "KeyQuery", "answers_of", "key_query", "query_by_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +122,36 @@ def query_by_key(
         else:
             above = physical_offset
         yield message
+
+
+def answers_of(
+    reader: Reader,
+    index: KeyIndex | None,
+    query: KeyQuery,
+    limit: int | None,
+    must_exist: bool,
+    on_damage: Callable[[CorruptRecordError], object] | None,
+) -> Sequence[Message]:
+    """At most `limit` messages, or all of them as they are asked for. Says in the log when there
+    are none because the topic is not there.
+
+    Raises:
+        ValueError, TypeError: `limit` or `must_exist` has no meaning.
+        ConfigError: the store has no index.
+        InvalidTopicError, QueueNotFoundError: as `Reader.look_for`.
+    """
+    if limit is not None and whole_number("limit", limit) < 1:
+        raise ValueError(f"limit = {limit}: 1 or more, or None for all messages")
+    if index is None:
+        raise ConfigError("index_enabled", False, "a query by key needs the index")
+    one_of("must_exist", must_exist, (True, False))
+    reader.look_for(query.topic, must_exist=must_exist)
+    found = query_by_key(reader, index, query, on_damage)
+    every = limit is None
+    answers = Answers(query, found, reader) if every else list(itertools.islice(found, limit))
+    if not answers:
+        reader.tell_missing(query.topic)
+    return answers
 
 
 class Answers(Sequence[Message]):

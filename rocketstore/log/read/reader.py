@@ -35,6 +35,7 @@ from rocketstore.log.read.fetch_result import (
     OFFSET_TOO_SMALL,
     Fetch,
 )
+from rocketstore.log.read.named_topics import check_named, require_queue, tell_missing
 from rocketstore.log.read.source import segment_at
 from rocketstore.log.read.time_search import find_offset
 from rocketstore.log.read.unit_place import (
@@ -59,18 +60,39 @@ __all__ = ["Reader"]
 class Reader:
     """Fetches messages of a source by queue offset or physical offset."""
 
-    __slots__ = ("_record", "_source")
+    __slots__ = ("_path", "_record", "_source")
 
     def __init__(
-        self, source: ReadSource, record_get: Callable[[int, int], None] | None = None
+        self,
+        source: ReadSource,
+        record_get: Callable[[int, int], None] | None = None,
+        path: str = "",
     ) -> None:
-        """`record_get(messages, duration_ns)` is called after each fetch."""
+        """`record_get(messages, duration_ns)` is called after each fetch. `path`: of the store, for
+        its log lines."""
         self._source = source
         self._record = record_get
+        self._path = path
 
     @property
     def source(self) -> ReadSource:
         return self._source
+
+    def look_for(self, topic: str, queue_id: int | None = None, *, must_exist: bool) -> None:
+        """Looks at a name that a user reads by.
+
+        Raises:
+            InvalidTopicError: no topic can have this name, and the store has none such.
+            QueueNotFoundError: `must_exist`, and there is no such topic or queue.
+        """
+        check_named(topic, self._source.queues)
+        if must_exist:
+            require_queue(self._source, topic, queue_id)
+
+    def tell_missing(self, topic: str) -> None:
+        """Says once that nothing was found because the topic is not there, if it is not."""
+        if not self._source.queues(topic):
+            tell_missing(self._path, topic)
 
     def fetch(
         self,

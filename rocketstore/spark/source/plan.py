@@ -92,7 +92,7 @@ def scan_of(path: str, **given: Any) -> Scan:
     if not is_uri(path):
         try:
             with coded_errors("RS_READ_FAILED", path, OffsetOutOfRangeError):
-                return rocketstore.scan(path, **given)
+                return rocketstore.scan(path, must_exist=None, **given)
         except OffsetOutOfRangeError as error:
             if error.asked >= error.minimum:
                 raise
@@ -100,7 +100,7 @@ def scan_of(path: str, **given: Any) -> Scan:
             text = f"{lost}{HINTS['data_loss']}"
             raise SparkFaceError("RS_DATA_LOST", text) from error
     with coded_archive_errors(path):
-        return rocketstore.scan(path, **given)
+        return rocketstore.scan(path, must_exist=None, **given)
 
 
 @contextlib.contextmanager
