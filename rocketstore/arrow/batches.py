@@ -21,7 +21,14 @@ from rocketstore.columns import (
 if TYPE_CHECKING:
     from rocketstore import Scan
 
-__all__ = ["batch_reader", "record_batch", "schema_of", "timestamp_array"]
+__all__ = [
+    "batch_reader",
+    "coded_batch",
+    "coded_schema_of",
+    "record_batch",
+    "schema_of",
+    "timestamp_array",
+]
 
 TIME = pa.timestamp("us", "UTC")
 #: Times of this many milliseconds do not fit into microseconds of 64 bits; only damaged records
@@ -53,6 +60,10 @@ TYPES = {
 }
 
 
+CODED = pa.dictionary(pa.int32(), pa.string())
+CODED_NAMES = frozenset({"topic", "born_host", "store_host"})
+
+
 def schema_of(columns: Iterable[str]) -> pa.Schema:
     """The Arrow schema of columns of a scan.
 
@@ -62,6 +73,25 @@ def schema_of(columns: Iterable[str]) -> pa.Schema:
     """
     names = tuple(columns)
     return pa.schema([pa.field(_arrow_name(name, names), TYPES[name]) for name in names])
+
+
+def coded_schema_of(columns: Iterable[str]) -> pa.Schema:
+    """The same with dictionaries for what a scan has as codes: topics and hosts."""
+    names = tuple(columns)
+    types = (CODED if name in CODED_NAMES else TYPES[name] for name in names)
+    fields = zip((_arrow_name(name, names) for name in names), types, strict=True)
+    return pa.schema([pa.field(name, kind) for name, kind in fields])
+
+
+def coded_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
+    """One chunk of a scan, of a part of `coded_schema_of`."""
+    if not columns:
+        return record_batch(columns)
+    arrays = [
+        _dictionary(column) if name in CODED_NAMES else _array(name, column)
+        for name, column in columns.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def record_batch(columns: Columns) -> pa.RecordBatch:
@@ -107,9 +137,13 @@ def timestamp_array(column: np.ndarray[Any, Any]) -> pa.Array:
     return pa.Array.from_buffers(TIME, len(column), [None, pa.py_buffer(column * 1000)])
 
 
-def _coded(column: CodedColumn) -> pa.Array:
+def _dictionary(column: Any) -> pa.DictionaryArray:
     values = pa.array(column.values, pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(column.codes), values).dictionary_decode()
+    return pa.DictionaryArray.from_arrays(pa.array(column.codes), values)
+
+
+def _coded(column: CodedColumn) -> pa.Array:
+    return _dictionary(column).dictionary_decode()
 
 
 def _bytes(column: BytesColumn) -> pa.Array:

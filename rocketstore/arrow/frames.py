@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.arrow.batches import batch_reader
+from rocketstore.arrow.dataset import ScanDataset
 
 if TYPE_CHECKING:
     from rocketstore import Scan
@@ -26,10 +27,10 @@ def to_pandas(scan: Scan) -> Any:
 
 
 def to_duckdb(scan: Scan, connection: Any = None) -> Any:
-    """A `duckdb` relation that streams the scan again for each query: memory does not grow with the
-    log."""
+    """A `duckdb` relation that streams the scan again for each query, and reads the columns that
+    the query names: memory does not grow with the log."""
     duckdb = _module("duckdb")
-    return (connection or duckdb.connect()).from_arrow(scan)
+    return (connection or duckdb.connect()).from_arrow(ScanDataset(scan))
 
 
 def _module(name: str) -> Any:

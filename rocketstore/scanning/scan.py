@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+    import pyarrow.dataset
 
 __all__ = ["CHUNK_BYTES", "OnDamage", "Scan", "ScanReport", "Verify"]
 
@@ -184,6 +185,16 @@ class Scan:
         reader: pyarrow.RecordBatchReader = _arrow().batch_reader(self)
         return reader
 
+    def to_dataset(self) -> pyarrow.dataset.Dataset:
+        """Gives a dataset that can be read again and again, each time the columns that are asked
+        for: `duckdb.sql("select … from dataset")`, `polars.scan_pyarrow_dataset(dataset)`.
+
+        Raises:
+            ModuleNotFoundError: There is no pyarrow (`rocketstore[arrow]`).
+        """
+        dataset: pyarrow.dataset.Dataset = _arrow().ScanDataset(self)
+        return dataset
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Arrow's protocol: what takes streams (`pyarrow.table`, `polars.DataFrame`) takes a
         scan."""
@@ -214,7 +225,8 @@ class Scan:
     def to_duckdb(
         self, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
-        """Makes a DuckDB relation that streams the scan, once for each query.
+        """Makes a DuckDB relation that streams the scan, once for each query, and of it the columns
+        that the query names.
 
         Raises:
             ModuleNotFoundError: There is no pyarrow, or no duckdb.

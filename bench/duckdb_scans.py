@@ -1,0 +1,109 @@
+"""DuckDB over a scan beside DuckDB over the same rows in Parquet: `python -m bench.duckdb_scans`.
+
+A store of messages of five topics, and a Parquet file of all columns of its scan (zstd). Both sides answer the same
+queries in turns, each once a round; the figures are medians. A query of a dataset walks the log and tests both
+checksums of each record; "columns=" is a scan that has the columns of the query alone, handed over as a stream.
+Needs pyarrow and duckdb.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+
+import rocketstore
+from bench.measure import machine
+
+__all__ = ["main", "measure"]
+
+TOPICS = ("clicks", "errors", "logs", "orders", "views")
+BATCH = 10_000
+QUERIES = {
+    "count by topic": "select topic, count(*) from {} group by topic order by topic",
+    "count, bytes of records by topic": (
+        "select topic, count(*), sum(size) from {} group by topic order by topic"
+    ),
+    "count, bytes of bodies by topic": (
+        "select topic, count(*), sum(octet_length(body)) from {} group by topic order by topic"
+    ),
+}
+COLUMNS = {
+    "count by topic": ["topic"],
+    "count, bytes of records by topic": ["topic", "size"],
+    "count, bytes of bodies by topic": ["topic", "body"],
+}
+
+
+def fill(path: Path, messages: int) -> None:
+    """Messages of all topics in turns at random, with bodies of JSON."""
+    random = np.random.default_rng(1)
+    with rocketstore.open(path, durability="os") as store:
+        for first in range(0, messages, BATCH):
+            count = min(BATCH, messages - first)
+            bodies = [
+                b'{"user": %d, "cents": %d, "page": "/shop/%d/item", "agent": "%s"}'
+                % (first + n, n * 7 % 10_000, n % 100, b"x" * 40)
+                for n in range(count)
+            ]
+            ends = np.cumsum([0, *map(len, bodies)])
+            rows = random.integers(0, len(TOPICS), count)
+            column = (ends, b"".join(bodies))
+            store.put_columns(column, topics=TOPICS, topic_rows=rows, queue_ids=0)
+        store.flush()
+
+
+def measure(path: Path, messages: int, rounds: int) -> dict[str, tuple[float, float, float]]:
+    """Seconds of each query: from Parquet, from a dataset, from a scan with its columns."""
+    fill(path / "store", messages)
+    scan, parquet = rocketstore.scan(path / "store"), path / "messages.parquet"
+    pq.write_table(scan.to_arrow().read_all(), parquet, compression="zstd")
+    connection, found = duckdb.connect(), {}
+    dataset = scan.to_dataset()
+    for name, query in QUERIES.items():
+        narrow = rocketstore.scan(path / "store", columns=COLUMNS[name])
+        sides: dict[str, Any] = {"file": None, "dataset": dataset, "narrow": narrow}
+        taken: dict[str, list[float]] = {side: [] for side in sides}
+        answers = set()
+        for _ in range(rounds + 1):
+            for side, source in sides.items():
+                if source is not None:
+                    connection.register(side, source)
+                asked = query.format(f"'{parquet}'" if source is None else side)
+                began = time.perf_counter()
+                answers.add(str(connection.execute(asked).fetchall()))
+                taken[side].append(time.perf_counter() - began)
+        if len(answers) != 1:
+            raise SystemExit(f"{name}: the sides do not answer the same: {answers}")
+        file, whole, narrowed = (statistics.median(times[1:]) for times in taken.values())
+        found[name] = (file, whole, narrowed)
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints one line for each query."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as directory:
+        found = measure(Path(directory), given.messages, given.rounds)
+    print(f"{machine()}\n{given.messages:,} messages, medians of {given.rounds} rounds")
+    for name, (file, whole, narrowed) in found.items():
+        print(
+            f"{name}: Parquet {file * 1e3:.1f} ms, to_dataset {whole * 1e3:.1f} ms "
+            f"({whole / file:.1f} x), columns= {narrowed * 1e3:.1f} ms ({narrowed / file:.1f} x)"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
