@@ -167,7 +167,7 @@ class Store(StoreFacts):
 
         The frames lie back to back and are of any topics and queues. The store checks all of them
         first. It copies frames that are no `bytes`, so another thread cannot change what was
-        checked.
+        checked. No frames put nothing.
 
         Raises:
             MessageRejectedError and its kin: Bytes that are no frames. Nothing was stored.
@@ -191,7 +191,7 @@ class Store(StoreFacts):
         """Appends messages of any topics and queues out of columns, without an object for each.
 
         It does what `encode_frames` and `put_frames` do, without the frames. All rows are checked
-        before the first is stored; they are split where a segment ends.
+        before the first is stored; they are split where a segment ends. No rows put nothing.
 
         Args:
             bodies, columns: As of `rocketstore.encode_frames`; `topics` must be given. A shard key
@@ -216,7 +216,7 @@ class Store(StoreFacts):
         engine = self._writable("put_columns")
         most = engine.config.max_message_size_bytes
         made = message_columns(self.put_columns, bodies, columns, most)
-        return put_columns(engine, made, durability, timeout_s)
+        return put_columns(engine, bodies, made, durability, timeout_s)
 
     def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.

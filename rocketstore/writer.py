@@ -64,7 +64,8 @@ class Writer(native.Writer):
         """Appends many messages of one topic out of columns, without an object for each.
 
         Without `queue_ids` all rows go to one queue, with rising queue offsets. All rows are
-        checked before the first is stored; they are split where a segment ends.
+        checked before the first is stored; they are split where a segment ends. No rows put
+        nothing, as an empty batch.
 
         Args:
             data: Bodies back to back: bytes-like, or a NumPy array of uint8, C-contiguous. Without
@@ -103,9 +104,11 @@ class Writer(native.Writer):
         }
         bodies = bodies_of(data, offsets)
         given = (row_tags, row_keys, queue_ids, born_timestamps_ms)
-        if all(column is None for column in given):
+        if bodies.rows and all(column is None for column in given):
             return self._put_column(bodies.text, bodies.places, **same)
         columns = row_columns(same, bodies.rows, self._queues, *given)
+        if not bodies.rows:
+            return self.put_batch((), **same)
         return native_rows.put_columns(self, bodies, **columns, **same)
 
     def submit(

@@ -85,7 +85,7 @@ def bodies_of(data: Any, offsets: Any) -> Strings:
 
     Raises:
         TypeError: neither of the two.
-        MessageRejectedError: no rows, a body that is null, offsets that fall or leave the data.
+        MessageRejectedError: a body that is null, offsets that are none, fall or leave the data.
     """
     if offsets is None:
         if not hasattr(data, "__arrow_c_array__"):
@@ -98,12 +98,9 @@ def bodies_of(data: Any, offsets: Any) -> Strings:
     else:
         places, body = offsets_of("offsets", offsets), bytes_of("data", data)
     try:
-        made = Strings(places, body)
+        return Strings(places, body)
     except ValueError as error:
         raise MessageRejectedError(str(error)) from None
-    if made.rows == 0:
-        raise MessageRejectedError("offsets: an empty column; n messages need n + 1 offsets")
-    return made
 
 
 def texts_of(what: str, given: Any, rows: int, *, several: bool) -> Strings:
@@ -173,7 +170,7 @@ def whole_of(what: str, given: Any, rows: int, low: int, high: int) -> Any:
         MessageRejectedError: no integers, not as many as rows, or one that is out of bounds.
     """
     array = np.array(array_of(what, given))
-    if array.dtype.kind not in "iu" or array.shape != (rows,):
+    if (rows and array.dtype.kind not in "iu") or array.shape != (rows,):
         raise MessageRejectedError(
             f"{what}: dtype {array.dtype}, shape {array.shape}, expected {rows} integers"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from rocketstore._native.append.put_result import nothing_put
 from rocketstore._native.format.codec import crc32, java_hash
 from rocketstore._native.put import frames as native
 from rocketstore.config import StoreConfig
@@ -117,6 +118,9 @@ def put_frames(
     if not isinstance(given, bytes):
         # Frames are checked before they are appended: no thread may change them in between.
         given = np.frombuffer(given, np.uint8).tobytes()
+    if not given:
+        none = nothing_put(engine.config.durability if durability is None else durability)
+        return FramesResult(0, 0, 0, none.durability)
     result = native.put_frames(
         engine.commit_log.log,
         np.frombuffer(given, np.uint8),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Required, TypedDict
 
 import numpy as np
 
+from rocketstore._native.append.put_result import nothing_put
 from rocketstore._native.put import put_columns as native
 from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
@@ -111,10 +112,14 @@ def message_columns(
 
 def put_columns(
     engine: WritingEngine,
+    bodies: Any,
     columns: native.MessageColumns,
     durability: Durability | None,
     timeout_s: float | None,
 ) -> PutResult:
+    """Puts the `columns` that were made of `bodies`."""
+    if len(bodies[0]) == 1:  # offsets of no rows
+        return nothing_put(engine.config.durability if durability is None else durability)
     return native.put_message_columns(
         engine.commit_log.log,
         columns,
@@ -221,7 +226,8 @@ def property_columns(
 def whole(given: Any, default: int, count: int, kind: Any, what: str) -> Any:
     """An array of `count` integers, made from one or from as many."""
     array = array_of(what, default if given is None else given)
-    if array.dtype.kind not in "iu" or array.ndim > 1 or (array.ndim and array.size != count):
+    of_other_kind = array.size and array.dtype.kind not in "iu"  # of an empty list it is a float
+    if of_other_kind or array.ndim > 1 or (array.ndim and array.size != count):
         raise MessageRejectedError(
             f"{what}: expected one integer, or {count} of them, "
             f"not dtype {array.dtype}, shape {array.shape}"

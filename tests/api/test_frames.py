@@ -122,7 +122,7 @@ def test_nothing_is_stored_when_one_frame_is_wrong(tmp_path: Path, rng: random.R
             with pytest.raises(MessageRejectedError, match="byte"):
                 store.put_frames(good + bytes(changed))
             assert store.end_offset == before
-        for wrong in (b"", good[:-1], good + b"\0", good[:40], bytes(200)):
+        for wrong in (good[:-1], good + b"\0", good[:40], bytes(200)):
             with pytest.raises(MessageRejectedError):
                 store.put_frames(wrong)
         assert store.end_offset == before
