@@ -186,7 +186,7 @@ class Consumer:
                     return message
         raise StopIteration
 
-    def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
+    def follow(self, timeout_s: float | None = None, **unknown: Never) -> Iterator[Message]:
         """Iterates as the consumer does, and waits for more messages.
 
         It ends when no message came for `timeout_s` seconds. None: it never ends.
@@ -200,6 +200,8 @@ class Consumer:
                 looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
+        if unknown:
+            refuse_arguments(self.follow, unknown)
         return self._batches(lambda: self._wait(BATCH, timeout_s))
 
     def _batches(self, fetch: Callable[[], bool]) -> Iterator[Message]:
@@ -214,7 +216,9 @@ class Consumer:
 
         return BatchIterator(next_batch)
 
-    def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
+    def poll(
+        self, max_messages: int = 500, timeout_s: float | None = 0.0, **unknown: Never
+    ) -> list[Message]:
         """Gives up to `max_messages` messages; waits up to `timeout_s` seconds for the first.
 
         Args:
@@ -230,6 +234,8 @@ class Consumer:
                 looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
+        if unknown:
+            refuse_arguments(self.poll, unknown)
         max_messages = at_most("max_messages", max_messages)
         messages: list[Message] = []
         places: list[Place] = []
@@ -276,6 +282,7 @@ class Consumer:
         timeout_s: float | None = 0.0,
         *,
         columns: Iterable[str] | None = None,
+        **unknown: Never,
     ) -> Columns:
         """Gives messages as NumPy columns, as `rocketstore.scan` does, without an object for each.
 
@@ -296,6 +303,8 @@ class Consumer:
         """
         from rocketstore.consuming.column_poll import column_poll  # with NumPy
 
+        if unknown:
+            refuse_arguments(self.poll_columns, unknown)
         with self._use():
             self._columns = column_poll(self._columns, columns, max_messages)
             if not length_hint(self._cursors.left):

@@ -301,7 +301,11 @@ class DecompressionError(RocketStoreError, ValueError):
 
 
 class OffsetOutOfRangeError(RocketStoreError, LookupError):
-    """A queue or physical offset outside [minimum, maximum]."""
+    """A queue or physical offset outside [minimum, maximum]. `topic` and `queue_id` say which queue
+    it is of; of a physical offset they are None."""
+
+    topic: str | None = None
+    queue_id: int | None = None
 
     def __init__(
         self, asked: int, minimum: int, maximum: int, status: str = "OFFSET_OVERFLOW_BADLY"
@@ -313,7 +317,9 @@ class OffsetOutOfRangeError(RocketStoreError, LookupError):
         self.status = status  # type: ignore[misc]  # the read status of this very call
 
     def __str__(self) -> str:
-        return f"offset {self.asked} is outside {self.minimum} … {self.maximum} ({self.status})"
+        of = "" if self.topic is None else f"topic {self.topic!r}, queue {self.queue_id}: "
+        bounds = f"{self.minimum} … {self.maximum}"
+        return f"{of}offset {self.asked} is outside {bounds} ({self.status})"
 
 
 class MessageNotFoundError(RocketStoreError, LookupError):

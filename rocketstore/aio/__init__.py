@@ -45,3 +45,8 @@ __all__ = [
     "attach",
     "open",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion shows: no modules."""
+    return sorted(__all__)

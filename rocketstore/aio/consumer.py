@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Never, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
-from rocketstore.values import at_most, bounded, seconds
+from rocketstore.values import at_most, bounded, refuse_arguments, seconds
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -85,13 +85,19 @@ class Consumer:
         """Hands out messages until the consumer has caught up."""
         return Following(self, 0.0)
 
-    def follow(self, timeout_s: float | None = None) -> Following:
+    def follow(self, timeout_s: float | None = None, **unknown: Never) -> Following:
         """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
+        if unknown:
+            refuse_arguments(self.follow, unknown)
         return Following(self, timeout_s)
 
-    async def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
+    async def poll(
+        self, max_messages: int = 500, timeout_s: float | None = 0.0, **unknown: Never
+    ) -> list[Message]:
         """Up to `max_messages`, of one queue at a time; waits up to `timeout_s` seconds for the
         first (None: for ever). An empty list: none came."""
+        if unknown:
+            refuse_arguments(self.poll, unknown)
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
@@ -106,9 +112,12 @@ class Consumer:
         timeout_s: float | None = 0.0,
         *,
         columns: Iterable[str] | None = None,
+        **unknown: Never,
     ) -> Columns:
         """As `poll`, but NumPy columns of up to `max_messages`; see
         `rocketstore.Consumer.poll_columns`."""
+        if unknown:
+            refuse_arguments(self.poll_columns, unknown)
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()

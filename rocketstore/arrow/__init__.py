@@ -31,3 +31,8 @@ __all__ = [
     "to_pandas",
     "to_polars",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion shows: no modules."""
+    return sorted(__all__)

@@ -36,6 +36,8 @@ __all__ = ["StoreConfig"]
 
 #: Room for topic, properties and header of a record with the largest body; RocketMQ's reserve.
 RECORD_RESERVE_BYTES: Final = 64 * KIB
+#: Options that take one of a few words; each has a check of its own.
+OF_WORDS: Final = ("durability", "visible")
 
 
 @public
@@ -108,7 +110,7 @@ class StoreConfig(Options):
         elif item.default is None:
             if value is not None and not isinstance(value, bool):
                 raise ConfigError(item.name, value, "must be True, False or None")
-        elif not isinstance(value, str):
+        elif item.name not in OF_WORDS and not isinstance(value, str):
             raise ConfigError(item.name, value, "must be text")
 
     def _check_texts(self) -> None:

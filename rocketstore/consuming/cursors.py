@@ -332,9 +332,10 @@ class QueueCursors:
             cursor.position = maximum
         elif not minimum <= cursor.position <= maximum:
             error = OffsetOutOfRangeError(cursor.position, minimum, maximum, cursor.status)
+            error.topic, error.queue_id = self._topic, cursor.queue_id
             error.add_note(
-                f"topic {self._topic}, queue {cursor.queue_id}: seek() to an offset that exists, "
-                "or open the consumer with reset='earliest' or reset='latest'"
+                "seek() to an offset that exists, or open the consumer with reset='earliest' or "
+                "reset='latest'"
             )
             raise error
 

@@ -100,9 +100,10 @@ class GroupPositions:
         minimum, maximum = reader.bounds(self._topic, queue_id)
         if position > maximum:
             error = OffsetOutOfRangeError(position, minimum, maximum)
+            error.topic, error.queue_id = self._topic, queue_id
             error.add_note(
-                f"topic {self._topic}, queue {queue_id}: nothing is stored for group "
-                f"{self._group!r}; seek() to an offset that exists, or to 'latest'"
+                f"nothing is stored for group {self._group!r}; seek() to an offset that exists, or "
+                "to 'latest'"
             )
             raise error
         # The position has no record: the visible end covers all that it may imply.

@@ -23,3 +23,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = ["StoreCollector"]
+
+
+def __dir__() -> list[str]:
+    """What completion shows: no modules."""
+    return sorted(__all__)

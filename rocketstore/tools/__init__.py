@@ -39,3 +39,8 @@ __all__ = [
     "repair",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion shows: no modules."""
+    return sorted(__all__)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from rocketstore.values.kept_errors import without_frames
     from rocketstore.values.plural import bounded, counted
     from rocketstore.values.record_filter import RecordFilter, Wanted
+    from rocketstore.values.renamed import refuse_arguments
     from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
     from rocketstore.values.system_flags import BATCH_BITS
     from rocketstore.values.threads import Pool, runs_here, start_thread
@@ -80,6 +81,7 @@ __all__ = [
     "foreign_names",
     "no_store",
     "plain_body",
+    "refuse_arguments",
     "runs_here",
     "seconds",
     "start_thread",
@@ -102,6 +104,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "kept_errors": "without_frames",
             "plural": "bounded counted",
             "record_filter": "RecordFilter Wanted",
+            "renamed": "refuse_arguments",
             "reserved_properties": "RESERVED_PROPERTIES",
             "system_flags": "BATCH_BITS",
             "threads": "Pool runs_here start_thread",

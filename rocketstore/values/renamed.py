@@ -1,5 +1,5 @@
-"""Arguments that were renamed before the first release: the error for an old name says the new
-one."""
+"""Arguments that were renamed before the first release, or that other libraries have: the error
+for such a name says the one to use."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ NEW_NAMES: Final[dict[str, dict[str, str]]] = {
     "seek": {"to": "offset= or when="},
     "result": {"timeout": "timeout_s="},
     "exception": {"timeout": "timeout_s="},
+    "poll": {"timeout": "timeout_s="},
+    "poll_columns": {"timeout": "timeout_s="},
+    "follow": {"timeout": "timeout_s="},
     "trim": {"before": "before_offset= or before_time="},
 }
 

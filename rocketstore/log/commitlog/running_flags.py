@@ -115,6 +115,9 @@ class RunningFlags:
         with self._lock:
             return tuple(self._states.values())
 
+    def __repr__(self) -> str:
+        return f"<rocketstore.RunningFlags {self}>"
+
     def __str__(self) -> str:
         reasons = [describe(state) for state in self.states]
         reasons += [f"{part} behind the log: {why}" for part, why in self.behind]
