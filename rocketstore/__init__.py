@@ -36,6 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore.api.open import open_store as open
+    from rocketstore.api.open import opened
     from rocketstore.api.scan import scan
     from rocketstore.api.ship import ship
     from rocketstore.columns import Columns
@@ -148,6 +149,7 @@ __all__ = [
     "decompress",
     "encode_frames",
     "open",
+    "opened",
     "scan",
     "shard_queue_id",
     "ship",
@@ -158,7 +160,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     #: compares this with the imports above.
     _NAMES = {
         "rocketstore._native.append.put_result": ("PutResult",),
-        "rocketstore.api.open": ("open_store",),
+        "rocketstore.api.open": ("open_store", "opened"),
         "rocketstore.api.scan": ("scan",),
         "rocketstore.api.ship": ("ship",),
         "rocketstore.columns": ("Columns",),

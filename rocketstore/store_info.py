@@ -44,11 +44,15 @@ class StoreFacts:
             raise TypeError("a Store is opened by rocketstore.open(path)")
         self._engine = engine
         self._mode = mode
+        engine.handles += 1
 
     def __del__(self) -> None:
         """Warns where nobody can close the store any more."""
         engine = getattr(self, "_engine", None)
-        if engine is None or self._mode == "r" or engine.closed:
+        if engine is None:
+            return
+        engine.handles -= 1
+        if engine.handles or self._mode == "r" or engine.closed:
             return
         warnings.warn(
             f"{engine.path}: this store was not closed and no variable holds it: it stays open, "
@@ -102,11 +106,11 @@ class StoreFacts:
         """Gives the queue offset of the oldest message kept; 0 for a queue that does not exist.
 
         Raises:
+            InvalidTopicError: No topic can have this name, and the store has none such.
             ValueError, TypeError: `queue_id` is no number from 0 on.
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
             StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
-            InvalidTopicError: No topic can have this name, and the store has none such.
         return self._bounds(topic, queue_id)[0]
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
@@ -114,11 +118,11 @@ class StoreFacts:
         exist.
 
         Raises:
+            InvalidTopicError: No topic can have this name, and the store has none such.
             ValueError, TypeError: `queue_id` is no number from 0 on.
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
             StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
-            InvalidTopicError: No topic can have this name, and the store has none such.
         return self._bounds(topic, queue_id)[1]
 
     @property
@@ -205,10 +209,6 @@ def index_fault(store: StoreFacts) -> str | None:
     return index.degraded if isinstance(index, IndexStore) else None
 
 
-def log_bounds(store: StoreFacts) -> tuple[StoreLayout, int, int]:
-    """Where the files of an open store are, the begin of its log and the visible end, as physical
-    offsets.
-
 def check_topics(store: StoreFacts, topics: Collection[str], *, must_exist: bool) -> None:
     """Looks at topics that records are wanted of: as `check_listed`."""
     engine = store._open()
@@ -219,6 +219,10 @@ def check_topics(store: StoreFacts, topics: Collection[str], *, must_exist: bool
         there.update(source.topics())
     check_listed(engine.path, topics, there, must_exist=must_exist, any_name=any_name)
 
+
+def log_bounds(store: StoreFacts) -> tuple[StoreLayout, int, int]:
+    """Where the files of an open store are, the begin of its log and the visible end, as physical
+    offsets.
 
     Raises:
         ConfigError: the store was opened with untrusted=True; its files are not to be read.

@@ -7,14 +7,17 @@ from typing import Any, Unpack
 
 from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import OpenOptions
+from rocketstore.engine.exit_hook import open_at
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
-from rocketstore.errors import ConfigError
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import ConfigError, StoreClosedError
 from rocketstore.store import Mode, Store
 from rocketstore.values.callbacks import Listener, Progress
 from rocketstore.values.durability import Durability
+from rocketstore.values.public import public
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "opened"]
 
 
 def open_store(
@@ -88,6 +91,27 @@ def open_store(
 
 open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show
 open_store.__module__ = "rocketstore"  # where a pickle finds that name
+
+
+@public
+def opened(path: str | os.PathLike[str]) -> Store:
+    """Gives the store that this process has open for writing in directory `path`.
+
+    It is the same store, also where no variable holds it any more, as in a notebook whose cell ran
+    twice. A close by one variable closes it for all.
+
+    Raises:
+        StoreClosedError: This process has no store open for writing there.
+        ConfigError: `path` is no name of a directory.
+    """
+    path = _directory(path)
+    engine = open_at(path)
+    if not isinstance(engine, WritingEngine):
+        raise StoreClosedError(
+            f"{path}: this process has no store open for writing there; open it with "
+            f"rocketstore.open({path!r})"
+        )
+    return Store(engine, "rw")
 
 
 def _directory(path: object) -> str:

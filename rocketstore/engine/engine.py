@@ -134,6 +134,8 @@ class Engine(ABC):
 
     def __init__(self, opened: Opened) -> None:
         self.path = opened.path
+        #: The `Store` objects of this engine; the last one that goes without a close warns.
+        self.handles = 0
         self.layout = opened.layout
         #: Replaced by `configure` only.
         self.config = opened.config

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
+from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["close_all", "forget", "remember"]
+__all__ = ["close_all", "forget", "open_at", "remember"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ class OpenEngine(Protocol):
 
     @property
     def path(self) -> str: ...
+
+    @property
+    def layout(self) -> StoreLayout: ...
 
     @property
     def closed(self) -> bool: ...
@@ -52,6 +56,19 @@ def forget(engine: OpenEngine) -> None:
     """Called when the engine is closed. Idempotent."""
     _open.pop(engine, None)
     _changed.notify()
+
+
+def open_at(path: str) -> OpenEngine | None:
+    """The engine that this process has open for writing in a directory, by whatever name."""
+    for engine, token in _open.copy().items():
+        if engine.closed or syscalls.forked_since(token):
+            continue
+        try:
+            if os.path.samefile(engine.layout.root, path):
+                return engine
+        except OSError:  # one of the two is not there
+            continue
+    return None
 
 
 def close_all() -> None:

@@ -38,7 +38,8 @@ RETRY_STEP_MS = 20
 #: Advice of the error for a store that this process has open itself.
 HELD_HERE = (
     "use the store that is open, or close it; one that no variable holds any more stays open "
-    f"until the process ends, which closes it; {HINTS['reader_meanwhile']}"
+    "until the process ends, which closes it: rocketstore.opened(path) gives it; "
+    f"{HINTS['reader_meanwhile']}"
 )
 
 
