@@ -104,8 +104,9 @@ cdef class Rows:
         for i in range(self.count):
             size = rs_record_size(&self.messages[i])
             if <int64_t>size > most:
+                one = what.removesuffix("s")
                 raise MessageTooLargeError(
-                    f"{what[:-1]} {i}: a record of {size} bytes, at most {most} in a file of the "
+                    f"{one} {i}: a record of {size} bytes, at most {most} in a file of the "
                     "log; open the store with a larger commit_log_file_size_bytes")
         return 0
 
