@@ -92,7 +92,7 @@ def test_alien_files_stay(tmp_path: Path) -> None:
 def test_no_file_of_others_goes_where_a_link_of_the_owner_leads(
     tmp_path: Path, name: str, theirs: bool
 ) -> None:
-    """D-09; a link that leads to nothing of others goes, and what it leads to stays."""
+    """A link that leads to nothing of others goes, and what it leads to stays."""
     root, disk = tmp_path / "store", tmp_path / "disk"
     lived_in(root).close()
     (root / name).rename(disk)
