@@ -294,8 +294,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     layout, positions, queues = request.layout, recovered.positions, recovered.queues
     arrival = EventCount()
     index = load_index(request, config, report)
-    batches = recovered_batches(layout, recovered.log, report)
-    opening.undo.callback(batches.close)
+    batches = opening.undo.enter_context(closing(recovered_batches(layout, recovered.log, report)))
     listener: ArrivalNotifier | None = None
     if request.options.on_arrival is not None:
         listener = opening.undo.enter_context(closing(ArrivalNotifier(request.options.on_arrival)))

@@ -30,8 +30,8 @@ Missing = dict[tuple[str, int], MissingUnits]
 _Said = TypeVar("_Said", RefilledQueue, UnplacedMessages)
 
 SECOND: Final = (
-    "an earlier message has the same queue offset, and no other can be given; `get` reads the first "
-    "of them at physical offset {}, to put it again"
+    "an earlier message has the same queue offset, and no other can be given; `get` reads the "
+    "first of them at physical offset {}, to put it again"
 )
 
 
