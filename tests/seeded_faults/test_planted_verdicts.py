@@ -50,6 +50,22 @@ FAULTS = (
     ),
     (
         Fault(
+            "verify_lets_units_wait_that_were_on_the_disk",
+            f"{VERIFY}/waiting.py",
+            (("physical_offset >= dispatched,", "physical_offset >= planned.dispatch_start,"),),
+        ),
+        (f"{API}_messages.py",),
+    ),
+    (
+        Fault(
+            "an_index_without_a_file_in_between_is_believed",
+            "rocketstore/engine/open_marks.py",
+            ((" or has_gaps(found.log, index):", ":"),),
+        ),
+        (f"{API}_keys.py",),
+    ),
+    (
+        Fault(
             "verify_names_no_hidden_message",
             "rocketstore/tools/verify.py",
             (("    if hiding:\n", "    if False:\n"),),
