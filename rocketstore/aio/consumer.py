@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, Never, Self, TypeVar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "Following"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 #: Messages that one look at a queue fetches.
 BATCH = 512
@@ -94,8 +97,8 @@ class Consumer:
     async def poll(
         self, max_messages: int = 500, timeout_s: float | None = 0.0, **unknown: Never
     ) -> list[Message]:
-        """Up to `max_messages`, of one queue at a time; waits up to `timeout_s` seconds for the
-        first (None: for ever). An empty list: none came."""
+        """Up to `max_messages`, of all queues; waits up to `timeout_s` seconds for the first (None:
+        for ever). An empty list: none came."""
         if unknown:
             refuse_arguments(self.poll, unknown)
         max_messages = at_most("max_messages", max_messages)
@@ -103,8 +106,13 @@ class Consumer:
             consumer = await self._ready()
             if not await self._fetch(consumer, min(max_messages, BATCH), timeout_s):
                 return []
+            before = consumer.positions
+            messages = consumer._take(max_messages)
+            left = max_messages - len(messages)
+            if left and (len(before) > 1 or len(messages) >= BATCH):
+                messages += await self._more(consumer, before, left)
             # No await from here on: what is handed out reaches the caller.
-            return consumer._take(max_messages)
+            return messages
 
     async def poll_columns(
         self,
@@ -129,6 +137,21 @@ class Consumer:
             except asyncio.CancelledError:
                 await self._go_back(consumer, before)
                 raise
+
+    async def _more(
+        self, consumer: rocketstore.Consumer, before: dict[int, int], max_messages: int
+    ) -> list[Message]:
+        """What other queues have now, and the rest of this one. `before`: where to go back to when
+        the task is cancelled. An error waits for the next call: what is in hand goes out first."""
+        taking = self._port.start(consumer.poll, max_messages)
+        try:
+            return await self._shielded(taking)
+        except asyncio.CancelledError:
+            await self._go_back(consumer, before)
+            raise
+        except Exception:  # the queue is where it was, so the next call meets it again
+            logger.debug("a poll of %s ends early", self._topic, exc_info=True)
+            return []
 
     async def _go_back(self, consumer: rocketstore.Consumer, before: dict[int, int]) -> None:
         """What was handed out has reached nobody: it comes again."""

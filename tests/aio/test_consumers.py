@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,76 @@ def test_poll_seek_lag(tmp_path: Path) -> None:
             await consumer.seek(695)
             assert [int(m.body) for m in await consumer.poll()] == [695, 696, 697, 698, 699]
             await consumer.seek("earliest")
-            assert len(await consumer.poll(1000)) == 512
+            assert len(await consumer.poll(1000)) == 700
+
+    run(main)
+
+
+def test_a_poll_takes_of_all_queues(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            writer = store.writer("t", queues=3)
+            await asyncio.gather(*[writer.put(b"%d" % n) for n in range(30)])
+            consumer = store.consumer("t")
+            assert len(await consumer.poll(10)) == 10
+            assert len(await consumer.poll(15)) == 15
+            assert len(await consumer.poll()) == 5
+            assert await consumer.poll() == []
+            assert consumer.positions == {0: 10, 1: 10, 2: 10}
+
+    run(main)
+
+
+def test_a_poll_of_all_queues_that_is_cancelled_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled while a thread takes the rest: what was in hand and what it took come again."""
+    plain, begun = rocketstore.Consumer.poll, threading.Event()
+
+    def slow(consumer: rocketstore.Consumer, most: int) -> list[rocketstore.Message]:
+        found = plain(consumer, most)
+        begun.set()
+        time.sleep(0.05)
+        return found
+
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            writer = store.writer("t", queues=4)
+            await asyncio.gather(*[writer.put(b"%d" % n) for n in range(40)])
+            consumer = store.consumer("t")
+            found = [int(m.body) for m in await consumer.poll(5)]
+            monkeypatch.setattr(rocketstore.Consumer, "poll", slow)
+            polling = asyncio.create_task(consumer.poll(30))
+            await happens(begun.is_set)
+            polling.cancel()
+            await asyncio.wait([polling])
+            assert polling.cancelled()
+            monkeypatch.undo()
+            found += [int(m.body) for m in await consumer.poll()]
+            assert sorted(found) == list(range(40))
+            assert consumer.positions == dict.fromkeys(range(4), 10)
+
+    run(main)
+
+
+def test_an_error_of_one_queue_waits_for_the_next_poll(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rocketstore.aio.open(tmp_path, **BIG) as store:
+            writer = store.writer("t", queues=2)
+            for number in range(4):
+                await writer.put(b"%d" % number)
+            consumer = store.consumer("t")
+            await consumer.poll(1)
+            await consumer.seek(0, queue_id=0)
+            await consumer.seek(77, queue_id=1)
+            found = []
+            with pytest.raises(rocketstore.OffsetOutOfRangeError):
+                for _ in range(3):
+                    found += [m.body for m in await consumer.poll()]
+            assert found in ([], [b"0", b"2"])
+            await consumer.seek("earliest", queue_id=1)
+            found += [m.body for m in await consumer.poll()]
+            assert sorted(found) == [b"0", b"1", b"2", b"3"]
 
     run(main)
 
