@@ -27,7 +27,8 @@ def rows(root: Path, **options: str) -> list[dict[str, Any]]:
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
     given = ReadOptions.parse({"path": str(root), **options}, stream=False)
     scans, bounds = plan_batch(given)
-    return [row for scan in scans for batch in read(scan, given, bounds) for row in batch.to_pylist()]  # fmt: skip
+    batches = [batch for scan in scans for batch in read(scan, given, bounds)]
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def test_columns_of_other_views(root: Path) -> None:
