@@ -83,6 +83,20 @@ def test_a_log_of_one_segment(tmp_path: Path) -> None:
         assert [body for chunk in scan for body in chunk["body"].tolist()] == [b"one"]
 
 
+def test_parts_of_a_tail_begin_at_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is the only segment that is looked into: its size is not that of a segment."""
+    small_pieces(monkeypatch)
+    put(tmp_path, 150)
+    with rocketstore.open(tmp_path / "store", durability="os") as store:
+        for number in range(60):
+            store.writer("last").put(b"%d" % number * 100)
+    ship(tmp_path)
+    wanted = [row for row in here(tmp_path) if row["topic"] == "last"]
+    for split_bytes in (5000, 20_000, 40_000, 1 << 20):
+        parts = rocketstore.scan(uri_of(tmp_path), topics="last").split(split_bytes)
+        assert [row for part in parts for row in rows_of(part)] == wanted
+
+
 def test_the_next_call_replaces_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, 200)
     first = ship(tmp_path)

@@ -26,11 +26,13 @@ __all__ = ["MESSAGE_COLUMNS", "append"]
 TYPED = {"flag": "int", "sys_flag": "int", "headers": COLUMNS["headers"][0]}
 MESSAGE_COLUMNS = (
     *("body", "topic", "queue_id", "tags", "keys", "properties", "born_timestamp"),
-    *TYPED,
+    *("flag", "sys_flag"),
 )
+#: What a frame of messages may have that is appended; the source gives no headers in its own view.
+APPENDED = (*MESSAGE_COLUMNS, "headers")
 
 #: What a frame of messages may have besides, also as an export writes it.
-KNOWN = {*IGNORED, *MESSAGE_COLUMNS, "reconsume_times", "day"}
+KNOWN = {*IGNORED, *APPENDED, "reconsume_times", "day"}
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ def append(
     if unknown:
         logger.warning("columns that no message has are left out: %s", ", ".join(unknown))
     types = {name: kind for name, kind in types.items() if TYPED.get(name, kind) == kind}
-    frame = frame.select([name for name in MESSAGE_COLUMNS if name in types])
+    frame = frame.select([name for name in APPENDED if name in types])
     if "properties" in frame.columns:
         # Delays, transactions and the like are over: a copy must not order them again.
         plain = f.map_filter("properties", lambda name, _: ~name.isin(*RESERVED_PROPERTIES))
