@@ -6,7 +6,8 @@ Takes stores of RocketMQ (tests/vectors/stores, and archives of `--more`) and ou
 zeroes, cuts or swaps pieces of files that are derived from the log. Then each message that the log holds is served,
 or the open, the read, `recover` and `verify` say that something is missing. `verify` says "no faults" of no store
 in which the next open finds a message that was hidden. An open that says nothing leaves no fault that `verify` names,
-but one between the ends of an index file, at which it looks with `check_queues`.
+but tags codes and times of index entries, which it does not compare, and what lies between the ends of an index file,
+at which it looks with `check_queues`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tarfile
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 import rocketstore
 from rocketstore import RocketStoreError, Store
 from rocketstore.tools import verify
+from rocketstore.tools.report import Fault
 from tests.support.paths import ROOT
 from tests.support.small_store import open_small
 
@@ -213,6 +215,13 @@ def _lose(root: Path, chance: random.Random) -> str:
 # ---- the judgement ----
 
 
+def _compared(faults: Iterable[Fault]) -> list[Fault]:
+    """All but tags codes of units and times of index entries, which no open holds against the
+    log."""
+    passed_over = ("has tags code ", " s after ")
+    return [one for one in faults if not any(text in one.reason for text in passed_over)]
+
+
 class Campaign:
     """`faults` are the stores in which a message was hidden; `unnamed` those of which `verify` and
     the open do not say the same; `tally` counts what was done."""
@@ -251,17 +260,17 @@ class Campaign:
         self.tally["verify names it" if before > template.faults else "verify finds nothing"] += 1
 
     def _left(self, what: str, template: Template, root: Path, before: int) -> None:
-        """An open that said nothing has left a fault: one between the ends of an index file, at
-        which no open looks unless it is asked to, and which `verify` had named."""
-        left = verify(root, **template.shape).faults
-        others = [
-            one for one in left if root / "index" not in (Path(one.file), *Path(one.file).parents)
-        ]
+        """An open that said nothing has left faults that `verify` had named: those that no open
+        compares, or what lies between the ends of an index file, at which it looks when it is
+        asked to."""
+        left = _compared(verify(root, **template.shape).faults)
+        index = root / "index"
+        others = [one for one in left if index not in (Path(one.file), *Path(one.file).parents)]
         with rocketstore.open(root, "rw", check_queues=True, **template.shape):
             pass
-        again = self._verified(root, template)
-        self.tally["looked at with check_queues only"] += 1
-        if before == template.faults or max(len(others), again) > template.faults:
+        again = _compared(verify(root, **template.shape).faults)
+        self.tally["left by a silent open, named by verify"] += 1
+        if before == template.faults or max(len(others), len(again)) > template.faults:
             found = "; ".join(map(str, left))
             self.unnamed.append(f"{what}: a silent open left faults: {found}")
 
