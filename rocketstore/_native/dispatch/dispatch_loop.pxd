@@ -22,6 +22,9 @@ cdef enum:
     FIRST_CAPACITY = 64
 
 cdef enum:
+    SLOTS_A_PIECE = 16384  # slots of an index file that get their blocks together: 64 KiB
+
+cdef enum:
     BAD_PLACE = -1
     BAD_DELAY = -2
 
@@ -49,6 +52,9 @@ cdef class DispatchLoop:
     cdef MappedFile index
     cdef uint32_t index_slots
     cdef uint32_t index_limit
+    cdef object index_slots_ready  # who owns the next; None: all are
+    cdef const uint8_t *slots_ready
+    cdef readonly uint32_t wanted_hash  # of the key for which the index has no room
     cdef int64_t index_from
     cdef bint index_tags
     cdef int64_t keys_done

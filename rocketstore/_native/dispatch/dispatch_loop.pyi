@@ -14,6 +14,7 @@ LIGHT: int
 BAD_RECORD: int
 ARRIVALS: int
 FAULT: int
+SLOTS_IN_PIECE: int
 SHORT_RUN_BYTES: int
 
 @final
@@ -25,6 +26,8 @@ class DispatchLoop:
     ) -> Self: ...
     @property
     def status(self) -> str: ...
+    @property
+    def wanted_hash(self) -> int: ...
     @property
     def faulted(self) -> str: ...
     unit_kept: int
@@ -57,6 +60,7 @@ class DispatchLoop:
         index_from: int,
         *,
         tags: bool = False,
+        slots_ready: bytearray | None = None,
     ) -> None: ...
     def no_index(self) -> None: ...
     def run(self, segment: MappedFile, from_offset: int, to_offset: int) -> tuple[int, int]: ...

@@ -5,6 +5,7 @@ Python mends that and runs it again; every step is idempotent, since the record 
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawFree
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
@@ -34,6 +35,7 @@ LIGHT = REASON_LIGHT
 BAD_RECORD = REASON_BAD_RECORD
 ARRIVALS = REASON_ARRIVALS
 FAULT = REASON_FAULT
+SLOTS_IN_PIECE = SLOTS_A_PIECE
 
 #: A run of at most this much keeps the GIL: to get it again, beside a busy writer, takes 5 ms.
 SHORT_RUN_BYTES = 32 << 10
@@ -184,15 +186,23 @@ cdef class DispatchLoop:
     # ---- index ----
 
     def set_index(self, MappedFile file, uint32_t slots, uint32_t limit, int64_t index_from, *,
-                  bint tags=False):
+                  bint tags=False, bytearray slots_ready=None):
         """Keys of records at or beyond `index_from` go to `file`; None: the first key asks for one.
-        `tags`: the tags of each record, too."""
+        `tags`: the tags of each record, too. `slots_ready`: a byte for each 16384 slots, not 0 once they have
+        blocks; None: all have some."""
+        if slots_ready is not None and len(slots_ready) * SLOTS_A_PIECE < slots:
+            raise ValueError(f"{len(slots_ready)} pieces for {slots} slots")
+        self.index_slots_ready = slots_ready
+        self.slots_ready = NULL
+        if slots_ready is not None:
+            self.slots_ready = <const uint8_t *>PyByteArray_AS_STRING(slots_ready)
         self.index, self.index_slots, self.index_limit = file, slots, limit
         self.index_from, self.index_tags = index_from, tags
 
     def no_index(self):
         """Keys go nowhere."""
         self.index, self.index_from, self.keys_done = None, INT64_MAX, 0
+        self.index_slots_ready, self.slots_ready = None, NULL
 
     # ---- the loop ----
 
@@ -350,7 +360,9 @@ cdef class DispatchLoop:
         cdef rs_status status
         if number < self.keys_done:
             return True
-        if self.index is None:
+        self.wanted_hash = key_hash
+        if self.index is None or (self.slots_ready is not NULL and not self.slots_ready[
+                key_hash % self.index_slots // SLOTS_A_PIECE]):
             self.keys_done = number
             return False
         status = rs_index_put(self.index.base, self.index_slots, self.index_limit, key_hash,

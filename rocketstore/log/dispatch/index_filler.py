@@ -71,7 +71,7 @@ class IndexFiller:
             self._loop.ignore_queue(topic, queue_id)
             return True
         if reason == native.INDEX_FILE:
-            self._index.make_room()
+            self._index.make_room(self._loop.wanted_hash)
             self._point(begin)
             return True
         if reason == native.FAULT and self._loop.faulted == "index":
@@ -83,4 +83,4 @@ class IndexFiller:
         if target is None:
             self._loop.set_index(None, 0, 0, begin, tags=tags)
         else:
-            self._loop.set_index(target.file, target.slots, target.limit, begin, tags=tags)
+            self._loop.set_index(*target[:3], begin, tags=tags, slots_ready=target.slots_ready)

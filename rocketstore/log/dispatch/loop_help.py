@@ -335,13 +335,13 @@ class LoopHelper:
         if target is None:
             self._loop.set_index(None, 0, 0, indexed, tags=tags)  # the first key asks for a file
         else:
-            self._loop.set_index(target.file, target.slots, target.limit, indexed, tags=tags)
+            self._loop.set_index(*target[:3], indexed, tags=tags, slots_ready=target.slots_ready)
 
     def _roll_index(self) -> None:
         """Room for more keys, or none when the index is degraded: queues go on without it
         (K-58)."""
         assert self._index is not None
-        self._index.make_room()
+        self._index.make_room(self._loop.wanted_hash)
         self.point_index(self._positions.indexed)
 
 

@@ -7,6 +7,7 @@ import os
 from array import array
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from rocketstore._native.dispatch.dispatch_loop import SLOTS_IN_PIECE
 from rocketstore._native.format import index_file
 from rocketstore._native.format.constants import ENTRY_BYTES
 from rocketstore._native.os import syscalls
@@ -85,6 +86,7 @@ class IndexSegment:
 
     __slots__ = (
         "_allocated", "_synced_count", "file", "identity", "limit", "name", "plausible", "shape",
+        "slots_ready",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +99,10 @@ class IndexSegment:
         self.identity = (0, 0)
         self.name = os.path.basename(file.path)
         self.shape = shape
-        self._allocated = allocated  # bytes that are known to have blocks on disk
+        # Entries that end within so many bytes of the file are known to have blocks on disk.
+        self._allocated = allocated
+        #: A byte for each SLOTS_IN_PIECE slots, 1 once they are known to have blocks; None: all have.
+        self.slots_ready: bytearray | None = None
         #: Entries below this number have blocks, so a store to them cannot fault.
         self.limit = self._entries_in(allocated)
         self._synced_count = 0  # index_count at the last sync; 0: nothing is known to be synced
@@ -119,17 +124,35 @@ class IndexSegment:
         """Whether no entry is left: the last number is entries - 1."""
         return self.header().index_count >= self.shape.entries
 
+    def has_slot(self, key_hash: int) -> bool:
+        """Whether a key with this hash has a slot that a store to it cannot fault at."""
+        ready = self.slots_ready
+        return ready is None or ready[key_hash % self.shape.slots // SLOTS_IN_PIECE] != 0
+
+    def reserve_slot(self, key_hash: int) -> None:
+        """Give the slot of this hash, and those around it, their blocks. OSError when there are
+        none."""
+        if not self.has_slot(key_hash):
+            self._reserve_slots(key_hash % self.shape.slots // SLOTS_IN_PIECE)
+
+    def _reserve_slots(self, piece: int) -> None:
+        assert self.slots_ready is not None
+        with descriptor_of(self.file) as fd:
+            allocate_blocks(fd, *slots_range(self.shape, piece))
+        self.slots_ready[piece] = 1
+
     def reserve(self, *, on_disk: bool) -> None:
         """Give the next entries their blocks; `on_disk` unless private. OSError when there are
         none."""
         if not on_disk:
-            self._allocated = self.file.size
+            self._allocated, self.slots_ready = self.file.size, None
         number = max(self.limit, self.header().index_count)
         wanted = index_file.entry_position(self.shape.slots, number + 1)
         end = min(-(-wanted // CHUNK_BYTES) * CHUNK_BYTES, self.file.size)
         if end > self._allocated:
+            entries = index_file.entry_position(self.shape.slots, 0)
             with descriptor_of(self.file) as fd:
-                allocate_blocks(fd, self._allocated, end)
+                allocate_blocks(fd, max(self._allocated, entries), end)
             self._allocated = end
         self.limit = self._entries_in(self._allocated)
 
@@ -145,6 +168,7 @@ class IndexSegment:
             end = index_file.entry_position(self.shape.slots, self.header().index_count)
             with descriptor_of(self.file) as fd:
                 allocate_blocks(fd, 0, end)
+            self.slots_ready = None
         index_file.cut(self.file, *self.shape, physical_offset)
         self._synced_count = 0
 
@@ -170,6 +194,19 @@ class IndexSegment:
             yield from piece
 
 
+def slots_range(shape: Shape, piece: int) -> tuple[int, int]:
+    """Where the slots of a piece lie in the file; the header with the first ones."""
+    begin, end = (
+        index_file.entry_position(min(number * SLOTS_IN_PIECE, shape.slots), 0)
+        for number in (piece, piece + 1)
+    )
+    return begin if piece else 0, end
+
+
+def _no_slots(shape: Shape) -> bytearray:
+    return bytearray(-(-shape.slots // SLOTS_IN_PIECE))
+
+
 def create_in_memory(name: str, shape: Shape, header: bytes) -> IndexSegment:
     """A segment without a file, for a store that is recovered in memory."""
     file = MappedFile.anonymous(0, shape.file_size)
@@ -182,7 +219,7 @@ def create_in_memory(name: str, shape: Shape, header: bytes) -> IndexSegment:
 def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path) -> IndexSegment:
     """A new file at `path`, whole before it has its name (D-06): FileExistsError when it is taken.
 
-    Header, slots and the first entries are allocated; the others follow in chunks (D-19).
+    Header, the first slots and entries are allocated; the others follow in pieces (D-19).
     """
     model = file_model(path.parent)
     fd, named = _open_nameless(path, tmp_directory)
@@ -190,7 +227,8 @@ def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path)
         inherit_owner(fd, model)
         syscalls.ftruncate(fd, shape.file_size)
         allocated = min(index_file.entry_position(shape.slots, 0) + CHUNK_BYTES, shape.file_size)
-        allocate_blocks(fd, 0, allocated)
+        allocate_blocks(fd, 0, slots_range(shape, 0)[1])
+        allocate_blocks(fd, index_file.entry_position(shape.slots, 0), allocated)
         syscalls.pwrite(fd, header, 0)
         syscalls.fsync(fd)
         if named is None:
@@ -206,7 +244,10 @@ def create_segment(path: Path, shape: Shape, header: bytes, tmp_directory: Path)
         raise
     file.close_descriptor()
     file.advise("random")
-    return IndexSegment(file, shape, allocated=allocated)
+    segment = IndexSegment(file, shape, allocated=allocated)
+    segment.slots_ready = _no_slots(shape)
+    segment.slots_ready[0] = 1
+    return segment
 
 
 def create_named(layout: StoreLayout, name: str, shape: Shape, header: bytes) -> IndexSegment:
@@ -263,6 +304,8 @@ def open_segment(
         file.close()
         raise
     segment = IndexSegment(file, shape, plausible=plausible)
+    if access == "write":
+        segment.slots_ready = _no_slots(shape)
     segment.identity = found.st_dev, file.inode
     return segment
 

@@ -47,11 +47,12 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class IndexTarget(NamedTuple):
-    """Where the dispatcher puts keys: a file, its slots, the first entry without a block."""
+    """Where the dispatcher puts keys: a file, its slots, and which of them and entries have blocks."""
 
     file: MappedFile
     slots: int
     limit: int
+    slots_ready: bytearray | None
 
 
 class IndexStore:
@@ -189,10 +190,10 @@ class IndexStore:
         if self._degraded is not None or not self._files:
             return None
         segment = self._files[-1]
-        return IndexTarget(segment.file, segment.shape.slots, segment.limit)
+        return IndexTarget(segment.file, segment.shape.slots, segment.limit, segment.slots_ready)
 
-    def make_room(self) -> IndexTarget | None:
-        """Called when there is no target, or when a put found it full.
+    def make_room(self, key_hash: int | None = None) -> IndexTarget | None:
+        """Called when there is no target, or a put found it full, or the key's slot without blocks.
 
         Gives the file its next blocks, or begins a new file. None when that fails: the index is
         degraded then, and the cause is in `degraded`.
@@ -202,16 +203,19 @@ class IndexStore:
         if self._degraded is not None:
             return None
         try:
-            self._make_room()
+            self._make_room(key_hash)
         except OSError as error:
             self.degrade(error)
         return self.target
 
-    def _make_room(self) -> None:
-        if not self._files or self._files[-1].full:
+    def _make_room(self, key_hash: int | None = None) -> None:
+        last = self._files[-1] if self._files else None
+        if last is None or last.full:
             self._roll()
+        elif key_hash is not None and not last.has_slot(key_hash):
+            last.reserve_slot(key_hash)
         else:
-            self._files[-1].reserve(on_disk=self._access == "write")
+            last.reserve(on_disk=self._access == "write")
 
     def try_again(self, physical_offset: int) -> bool:
         """Called while it is degraded: whether keys of records from `physical_offset` on can be put
@@ -241,16 +245,12 @@ class IndexStore:
             if target is None:
                 return False
             segment = self._files[-1]
-            if index_file.put(
-                segment.file,
-                *segment.shape,
-                segment.limit,
-                key_hash,
-                physical_offset,
-                store_timestamp_ms,
+            entry = (key_hash, physical_offset, store_timestamp_ms)
+            if segment.has_slot(key_hash) and index_file.put(
+                segment.file, *segment.shape, segment.limit, *entry
             ):
                 return True
-            if self.make_room() is None:
+            if self.make_room(key_hash) is None:
                 return False
 
     def _roll(self) -> None:
