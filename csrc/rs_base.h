@@ -32,6 +32,7 @@ typedef enum rs_status {
     RS_PROPERTIES_TOO_LARGE,
     RS_PROPERTY_ILLEGAL,
     RS_RECORD_TOO_LARGE,
+    RS_NO_BLOCKS, /* the file has no blocks there yet */
     RS_STATUS_COUNT
 } rs_status;
 

@@ -21,6 +21,25 @@ static inline int64_t rs_log_segment_size(const rs_log *log)
     return log->next.size ? log->next.size : log->file_size;
 }
 
+/* Up to here the files have blocks that a record can be stored to. The current file is stored to up to its very
+ * end before the log goes on in the next one: its blank stands there. */
+static int64_t rs_log_blocks_end(const rs_log *log)
+{
+    if (log->segment.reserved < log->segment.size || !log->next.size)
+        return log->segment.start + log->segment.reserved;
+    return log->next.start + log->next.reserved;
+}
+
+/* RS_NO_BLOCKS, unless everything below `end` has some. `roll`: the current file is stored to up to its end. */
+static rs_status rs_log_check_blocks(rs_log *log, int64_t end, bool roll)
+{
+    if (end <= rs_log_blocks_end(log))
+        return RS_OK;
+    bool current = log->segment.reserved < log->segment.size;
+    log->wanted = roll && current ? log->segment.start + log->segment.size : end;
+    return RS_NO_BLOCKS;
+}
+
 int64_t rs_log_refresh_limit(rs_log *log)
 {
     int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
@@ -33,6 +52,9 @@ int64_t rs_log_refresh_limit(rs_log *log)
         if (committed + log->ring_size < limit)
             limit = committed + log->ring_size;
     }
+    int64_t blocks = rs_log_blocks_end(log);
+    if (blocks < limit)
+        limit = blocks;
     log->limit = limit;
     return limit;
 }
@@ -51,7 +73,7 @@ static void rs_log_roll(rs_log *log)
         log->last_record_start = log->wrote;
     }
     log->segment = log->next;
-    log->next = (rs_segment){NULL, 0, 0, -1};
+    log->next = (rs_segment){NULL, 0, 0, 0, -1};
     log->wrote = log->segment.start;
 }
 
@@ -74,6 +96,9 @@ static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *append
         return RS_END_OF_FILE;
     int64_t end = roll ? log->next.start + size : log->wrote + size;
     if (end > log->limit && end > rs_log_refresh_limit(log)) {
+        rs_status status = rs_log_check_blocks(log, end, roll);
+        if (status != RS_OK)
+            return status;
         /* One put is always let through when nothing is pending, whatever its size. */
         int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
         int64_t dispatched = rs_position_load(log->positions, RS_POSITIONS_AT_DISPATCHED);
@@ -387,8 +412,11 @@ rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_append
         return RS_BAD_PHYSICAL_OFFSET;
     if (size > rs_log_left(log) || (log->ring && size > log->ring_size))
         return RS_RECORD_TOO_LARGE;
-    if (log->wrote + size > log->limit && log->wrote + size > rs_log_refresh_limit(log))
-        return RS_FULL;
+    int64_t end = start + size;
+    if (end > log->limit && end > rs_log_refresh_limit(log)) {
+        rs_status status = rs_log_check_blocks(log, end, false);
+        return status != RS_OK ? status : RS_FULL;
+    }
     memcpy(rs_log_at(log, start), bytes.bytes, bytes.size);
     log->last_record_start = -1;
     appended->physical_offset = start;

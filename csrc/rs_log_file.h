@@ -15,6 +15,7 @@ typedef struct rs_segment {
     uint8_t *bytes;
     int64_t start; /* physical offset of its first byte */
     int64_t size;
+    int64_t reserved; /* bytes from its start that have blocks: nothing is stored behind them */
     int fd; /* kept for the caller, who writes what was laid aside */
 } rs_segment;
 
@@ -39,6 +40,7 @@ typedef struct rs_log {
     int64_t last_record_start; /* record or blank that ends at `wrote`; -1 when unknown */
     int64_t last_store_timestamp_ms; /* never falls (D-28) */
     int64_t limit; /* `wrote` may reach this without looking at the positions again */
+    int64_t wanted; /* after RS_NO_BLOCKS: the file with the byte before this offset needs blocks up to it */
     int64_t max_unflushed_bytes; /* D-14 */
     int64_t max_undispatched_bytes;
     /* Where batches are laid instead of in the segment, from `aside_least` to `aside_size` bytes long, and with
@@ -71,8 +73,9 @@ typedef struct rs_appended {
 
 /* Appends one record: sets its queue offset, physical offset and store timestamp, rolls when it
  * does not fit (totalSize + 8 must be free), publishes `wrote` with a release store. RS_OK;
- * RS_END_OF_FILE: needs `next`, nothing changed (D-16); RS_FULL: beyond the bounds on unflushed,
- * undispatched or uncommitted bytes; RS_RECORD_TOO_LARGE: fits no segment or not the ring. */
+ * RS_END_OF_FILE: needs `next`, nothing changed (D-16); RS_NO_BLOCKS: needs blocks up to `wanted`, nothing
+ * changed; RS_FULL: beyond the bounds on unflushed, undispatched or uncommitted bytes; RS_RECORD_TOO_LARGE:
+ * fits no segment or not the ring. */
 rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                         rs_appended *appended);
 
@@ -120,7 +123,7 @@ size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_spa
  * fit in the current segment. RS_BAD_PHYSICAL_OFFSET when the log ends elsewhere. */
 rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended);
 
-/* How far `wrote` may go at present: the smallest of the bounds. Refreshes log->limit. */
+/* How far `wrote` may go at present: the smallest of the bounds, blocks included. Refreshes log->limit. */
 int64_t rs_log_refresh_limit(rs_log *log);
 
 #endif

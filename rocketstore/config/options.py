@@ -50,8 +50,8 @@ class Options:
 
     commit_log_file_size_bytes: int = _option(
         GIB,
-        "Size of each commit log file. It takes that much of the disk with the first message. A "
-        "multiple of 4096 is advised.",
+        "Size of each commit log file, whose blocks are reserved ahead of the writer. A multiple "
+        "of 4096 is advised.",
         (256, INT32_MAX),
         unit="bytes",
         kept=True,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rocketstore.log.mapped_files.populator import Populator
     from rocketstore.log.mapped_files.preallocator import Preallocator
     from rocketstore.log.mapped_files.second_names import SecondNames
+    from rocketstore.log.mapped_files.segment_blocks import SegmentBlocks
     from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.queues.put_states import PutStates
@@ -89,6 +90,7 @@ class WriteParts:
     ring: RingBuffer | None
     pool: WriteBufferPool | None
     live: SecondNames
+    blocks: SegmentBlocks
     queues: ConsumeQueueStore
     index: IndexStore | None
     expects_put: bool = False

@@ -40,6 +40,7 @@ from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.mapped_files.populator import Populator
 from rocketstore.log.mapped_files.preallocator import Preallocator
 from rocketstore.log.mapped_files.second_names import SecondNames
+from rocketstore.log.mapped_files.segment_blocks import SegmentBlocks
 from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from rocketstore.log.queues.put_states import PutStates
 from rocketstore.log.queues.queue_preallocator import QueuePreallocator
@@ -168,6 +169,7 @@ class Wiring:
         self.clock = ClockMonitor().look
         # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
         self.prewritten = config.prewrite and self.ring is not None
+        self.blocks = self._make_blocks()
         self.preallocator = self._make_preallocator()
         self.populator = self._make_populator()
         self.commit_log = self._make_commit_log()
@@ -211,6 +213,7 @@ class Wiring:
             ring=self.ring,
             pool=self.pool,
             live=self.live,
+            blocks=self.blocks,
             queues=parts.queues,
             index=parts.index,
         )
@@ -219,8 +222,22 @@ class Wiring:
 
     def _make_preallocator(self) -> Preallocator:
         parts = self.parts
-        make = self._make_prewritten if self.prewritten else partial(parts.log.make, sparse=False)
-        return Preallocator(partial(self._make_linked, make), self.fail, withdraw=self._withdraw)
+        in_steps = partial(parts.log.make, sparse=True, reserve=self.blocks.begin)
+        return Preallocator(
+            partial(self._make_linked, self._make_prewritten if self.prewritten else in_steps),
+            self.fail,
+            withdraw=self._withdraw,
+            extend=lambda: self.commit_log.blocks.extend(),
+        )
+
+    def _make_blocks(self) -> SegmentBlocks:
+        parts = self.parts
+        return SegmentBlocks(
+            parts.positions,
+            # Where new blocks are written each time, or may be, those of a whole file are taken.
+            stepwise=not self.prewritten and file_system(parts.layout.root).mapped_writes,
+            max_wait_ms=parts.config.max_wait_ms,
+        )
 
     def _make_prewritten(self, start_offset: int) -> MappedFile:
         def write_zeros(fd: int, size: int) -> None:
@@ -274,6 +291,7 @@ class Wiring:
                 ring=self.ring, pool=self.pool, pool_fast_fail=config.transient_pool_fast_fail
             ),
             populator=self.populator,
+            blocks=self.blocks,
             limits=LogLimits(
                 max_unflushed_bytes=config.max_unflushed_bytes,
                 max_undispatched_bytes=config.max_undispatched_bytes,

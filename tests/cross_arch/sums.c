@@ -329,8 +329,8 @@ static void a_log(rs_crc32_kernel kernel)
     rs_log log = {.positions = page, .kernel = kernel, .last_record_start = -1,
                   .limit = 0, .max_unflushed_bytes = INT64_MAX / 4,
                   .max_undispatched_bytes = INT64_MAX / 4, .notify_at = INT64_MAX};
-    log.segment = (rs_segment){segments[0], 0, SEGMENT, -1};
-    log.next = (rs_segment){segments[1], SEGMENT, SEGMENT, -1};
+    log.segment = (rs_segment){segments[0], 0, SEGMENT, SEGMENT, -1};
+    log.next = (rs_segment){segments[1], SEGMENT, SEGMENT, SEGMENT, -1};
     rs_queue_state queue = {0};
     begin(8);
     for (;;) {

@@ -19,8 +19,8 @@ RocketMQ's options, also those that have no effect here.
 Most programs set at most these four:
 
 - `durability`: what survives when a put returns.
-- `commit_log_file_size_bytes`: a new store takes one such file, 1 GiB by default, with its first
-  message.
+- `commit_log_file_size_bytes`: how long a file of the log is, 1 GiB by default. Its blocks are
+  reserved ahead of the writer.
 - `max_message_size_bytes`: the largest body. `write_buffer_bytes` follows it, and bounds a batch.
 - `index_enabled`: without an index there is no `Store.query`, and nothing is kept for keys.
 

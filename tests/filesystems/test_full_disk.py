@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +16,12 @@ from tests.process.other_process import SMALL, number_of, open_small, other_proc
 
 pytestmark = [pytest.mark.root, pytest.mark.proof]
 
-#: What runs out of room, and what makes it the first: an amply large log, or an index of small files.
+#: What runs out of room, and what makes it the first: an amply large log, or an index of small files. A segment gets
+#: its blocks in steps of 2 MiB.
 AMPLE: Final = {"commit_log_file_size_bytes": 1 << 20, "write_buffer_bytes": 1 << 18}
 FILES: Final[dict[str, dict[str, int]]] = {
     "commit log": {},
+    "segment": {**AMPLE, "commit_log_file_size_bytes": 16 << 20},
     "queue": AMPLE,
     "index": {**AMPLE, "index_entries": 64},
     "checkpoint": AMPLE,
@@ -79,6 +82,7 @@ say("closed")
 #: is final for the open store (D-13), and opening it again is the way back.
 COPY_ON_WRITE: Final = ("btrfs",)
 FAILED: Final = "put StoreFailedError"
+FULL: Final = "put DiskFullError"
 
 
 class Outcome:
@@ -103,7 +107,8 @@ def fill_and_go_on(made: Disk, path: Path, file: str, durability: str) -> Outcom
     outcome = Outcome()
     acknowledged: list[tuple[int, int]] = []
     options = {**SMALL, **FILES[file]}
-    big = file == "commit log"
+    big = file in ("commit log", "segment")
+    full = {"commit log": 9, "segment": 300}.get(file, 60)
 
     def play(first: int, queues: list[int], count: int) -> dict[str, int]:
         order = {"first": first, "queues": queues, "keys": file == "index", "count": count}
@@ -119,11 +124,11 @@ def fill_and_go_on(made: Disk, path: Path, file: str, durability: str) -> Outcom
         calm = play(0, [0, 1], 12)
         ballast = made.fill()
         # A put that needs a segment waits for the next try to make one: up to a second.
-        outcome.full_errors = play(100, [0, 1, 2, 3], 9 if big else 60)
+        outcome.full_errors = play(100, [0, 1, 2, 3], full)
         put = outcome.put_while_full
         ballast.unlink()
         os.sync()  # btrfs has the room again with its next transaction, and not before
-        later = play(200, [0, 1, 2, 3, 4], 30)
+        later = play(1000, [0, 1, 2, 3, 4], 30)
         outcome.put_while_full = put
         outcome.failed = made.kind in COPY_ON_WRITE and set(later) <= {FAILED, "group OSError"}
         writer.hears()
@@ -149,6 +154,8 @@ def fill_and_go_on(made: Disk, path: Path, file: str, durability: str) -> Outcom
         outcome.wrong = f"errors with room: {calm} {later}"
     elif found != wanted:
         outcome.wrong = f"not what was acknowledged: {found} {wanted}"
+    elif file == "segment" and made.kind not in COPY_ON_WRITE and FULL not in outcome.full_errors:
+        outcome.wrong = f"no put was refused: {outcome}"
     elif again != found:
         outcome.wrong = f"another store after reopening: {again} {found}"
     return outcome
@@ -164,5 +171,6 @@ def test_full_disks(tmp_path: Path, kind: str) -> None:
                 path = made.path / f"{file.replace(' ', '-')}-{durability}"
                 outcome = fill_and_go_on(made, path, file, durability)
                 rows.append((kind, file, durability, outcome))
+                shutil.rmtree(path)  # the next one needs the room
     table("A full disk", ("file system", "file", "durability", "outcome"), rows)
     assert [(*row[:3], row[3].wrong) for row in rows if row[3].wrong] == []

@@ -127,6 +127,24 @@ void release(int64_t file)
     blocks->file = -1;
 }
 
+/* [from, to) was made zeros; its whole pages have no blocks any more. */
+void punched(int64_t file, int64_t from, int64_t to)
+{
+    static const uint8_t zeros[PAGE];
+    for (int64_t at = from, size; at < to; at += size) {
+        size = to - at < PAGE ? to - at : PAGE;
+        event(WRITE, file, at, 0, zeros, (size_t)size);
+        refresh(file, at, zeros, size);
+    }
+    if (free_pages < 0)
+        return;
+    struct blocks *blocks = blocks_of(file);
+    for (int64_t page = (from + PAGE - 1) / PAGE; page < to / PAGE; page++) {
+        free_pages += blocks->has[page];
+        blocks->has[page] = 0;
+    }
+}
+
 /* ---- mappings ---- */
 
 static void capture_one(struct mapping *mapping)

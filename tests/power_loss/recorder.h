@@ -24,6 +24,7 @@ bool below_root(const char *path);
 int64_t number_of(int fd, bool *directory);
 int64_t number_of_path(const char *path);
 bool allocate(int64_t file, int64_t from, int64_t to);
+void punched(int64_t file, int64_t from, int64_t to);
 void release(int64_t file);
 void refresh(int64_t file, int64_t offset, const uint8_t *data, int64_t size);
 void add_mapping(void *base, size_t size, int64_t file, int64_t offset);

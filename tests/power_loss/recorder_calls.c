@@ -217,13 +217,16 @@ static int allocated(int fd, int mode, off_t offset, off_t length)
     begin();
     int64_t file = number_of(fd, NULL);
     int result = -1;
-    if (file >= 0 && !allocate(file, offset, offset + length)) {
+    bool punches = (mode & FALLOC_FL_PUNCH_HOLE) != 0;
+    if (file >= 0 && !punches && !allocate(file, offset, offset + length)) {
         errno = ENOSPC;
     } else {
         struct stat found;
         result = call(fd, mode, offset, length);
         if (result == 0 && file >= 0 && fstat(fd, &found) == 0)
             event(SIZE, file, found.st_size, 0, NULL, 0);
+        if (result == 0 && file >= 0 && punches)
+            punched(file, offset, offset + length);
     }
     end();
     return result;

@@ -12,6 +12,7 @@ from rocketstore.engine import catch_up
 from rocketstore.log.commitlog import checkpointer, commit_log, flusher
 from rocketstore.log.index import segment as index_segment
 from rocketstore.log.layout import disk_blocks
+from rocketstore.log.mapped_files import segment_blocks
 from rocketstore.log.recovery import quarantine
 from rocketstore.log.recovery import repair as log_repair
 from rocketstore.log.recovery import walk as log_walk
@@ -32,6 +33,7 @@ STEPS: Final[tuple[tuple[Any, str, int], ...]] = (
     (log_repair, "STEP_BYTES", PAGE),
     (log_walk, "CHUNK_BYTES", PAGE),
     (disk_blocks, "STEP_BYTES", PAGE),
+    (segment_blocks, "STEP_BYTES", PAGE),
     (quarantine, "BLOCK_BYTES", PAGE),
 )
 

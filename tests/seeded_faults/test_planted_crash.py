@@ -71,6 +71,22 @@ FAULTS = (
     ),
     (
         Fault(
+            "blocks_in_use_given_back",
+            "rocketstore/log/mapped_files/segment_blocks.py",
+            (("    begin = -(-used // step) * step\n", "    begin = used // step * step\n"),),
+        ),
+        ("single", "system"),
+    ),
+    (
+        Fault(
+            "stores_behind_the_blocks",
+            "rocketstore/log/mapped_files/segment_blocks.py",
+            (("        if allocated(fd, begin, end):\n", "        if begin < end:\n"),),
+        ),
+        ("full disk",),
+    ),
+    (
+        Fault(
             "no_directory_sync",
             "rocketstore/log/mapped_files/new_file.py",
             (
@@ -114,14 +130,6 @@ FAULTS = (
             ),
         ),
         ("failed sync",),
-    ),
-    (
-        Fault(
-            "sparse_segment",
-            "rocketstore/engine/wiring.py",
-            (("partial(parts.log.make, sparse=False)", "partial(parts.log.make, sparse=True)"),),
-        ),
-        ("full disk",),
     ),
     (
         Fault(

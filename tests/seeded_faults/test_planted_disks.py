@@ -42,9 +42,9 @@ PLANTED = (
     ),
     Planted(
         Fault(
-            "sparse_segments",
-            "rocketstore/log/mapped_files/new_file.py",
-            (("    if sparse:\n", "    if size:\n"),),
+            "no_blocks_ahead",
+            "rocketstore/log/mapped_files/segment_blocks.py",
+            (("        if allocated(fd, begin, end):\n", "        if begin < end:\n"),),
         ),
         ["tests/filesystems/test_full_disk.py", "-k", "ext4"],
     ),

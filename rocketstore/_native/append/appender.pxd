@@ -56,6 +56,7 @@ cdef class Log:
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1
     cdef int append_many(self, append_call *call) except -1
     cdef int react(self, rs_status status) except -1
+    cdef int64_t wanted(self) except -1
     cdef int after(self, rs_appended *appended) except -1
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
 

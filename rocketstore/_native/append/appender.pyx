@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 from rocketstore._native.format.csrc_atomic cimport rs_load_int, rs_store_int, rs_store_max
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
-    RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_OK, RS_POSITIONS_AT_COMMITTED,
+    RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, RS_POSITIONS_AT_COMMITTED,
     RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_POSITIONS_AT_WROTE,
     RS_PROPERTIES_TOO_LARGE, RS_RECORD_TOO_LARGE, rs_appended, rs_host, rs_log, rs_message,
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
@@ -109,6 +109,18 @@ cdef class Log:
             raise ValueError("the next segment is already there")
         self.next_file = segment
         self.next_buffer = buffer
+
+    def reserve(self, MappedFile file not None):
+        """A file that the log has, or is to have, got blocks: puts may store to what it has reserved by now."""
+        cdef int64_t reserved = file.reserved_bytes()
+        check_forked(self.token)
+        with nogil:
+            self.mutex.lock()
+            if self.log.segment.size and self.log.segment.start == file.start_offset:
+                self.log.segment.reserved = max(self.log.segment.reserved, reserved)
+            elif self.log.next.size and self.log.next.start == file.start_offset:
+                self.log.next.reserved = max(self.log.next.reserved, reserved)
+            self.mutex.unlock()
 
     def take_roll(self):
         """After a put rolled: (the segment and buffer that were left, the new segment). Called once
@@ -289,6 +301,8 @@ cdef class Log:
             self.owner.next_segment()
         elif status == RS_FULL:
             self.owner.wait_for_room()
+        elif status == RS_NO_BLOCKS:
+            self.owner.more_blocks(self.wanted())
         elif status == RS_RECORD_TOO_LARGE:
             raise MessageTooLargeError("the bytes are more than the rest of the segment takes")
         elif status == RS_PROPERTIES_TOO_LARGE:
@@ -299,6 +313,15 @@ cdef class Log:
         elif <int>status != REFUSED:
             raise RocketStoreError(f"append ended with status {<int>status}")
         return 0
+
+    cdef int64_t wanted(self) except -1:
+        """Up to where a put found no blocks, the last time that happened."""
+        cdef int64_t wanted
+        with nogil:
+            self.mutex.lock()
+            wanted = self.log.wanted
+            self.mutex.unlock()
+        return wanted
 
     cdef int after(self, rs_appended *appended) except -1:
         if not self.visible_when_flushed and not self.buffered:

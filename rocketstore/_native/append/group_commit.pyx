@@ -178,12 +178,12 @@ cdef class GroupCommit:
         return FLUSHED
 
     cdef int64_t zeros_behind(self, int64_t flushed, int64_t target) noexcept nogil:
-        """How many zeros a flush of [flushed, target) brings along: to the end of a page, or of the file. Nobody else
-        writes to it, and it has nothing there (D-11)."""
+        """How many zeros a flush of [flushed, target) brings along: to the end of a page, or of its blocks. Nobody
+        else writes to it, and it has nothing there (D-11)."""
         cdef int64_t used = target - self.start
         if not self.ahead or target <= self.zeroed or target - flushed > SMALL_FLUSH:
             return 0
-        return min(used - used % page_size + ZEROS_AHEAD, self.end - self.start) - used
+        return min(used - used % page_size + ZEROS_AHEAD, self.segment.reserved_bytes()) - used
 
     cdef bint linked(self) noexcept nogil:
         cdef int at

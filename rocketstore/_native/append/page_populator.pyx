@@ -169,6 +169,7 @@ cdef class PagesAhead:
         if not file.start_offset <= self.populated_end < file.start_offset + file.size:
             return PAUSE_DONE
         if (appended < LEAST or self.populated_end >= wrote + self.window(appended)
+                or self.populated_end - file.start_offset >= file.reserved_bytes()
                 or (self.beside_calls(wrote) and wrote < self.rest_end)):
             if rs_load_int(&self.expects_put):
                 rs_store_int(&self.expects_put, False)
@@ -230,13 +231,13 @@ cdef class PagesAhead:
             low += LARGE
         elif self.hurried and ahead < SMALL and self.beside_calls(wrote):
             low += self.lead
-        return min(low, file.size)
+        return min(low, file.reserved_bytes())
 
     cdef int64_t populate(self, MappedFile file, int64_t wrote) noexcept nogil:
         """0, or the negated errno. The pages next to the writer it makes ready itself."""
         cdef int64_t step = LARGE if self.hurried else SMALL
         cdef int64_t low = self.first_page(file, wrote)
-        cdef int64_t high = min((low + step) & -step, file.size)
+        cdef int64_t high = min((low + step) & -step, file.reserved_bytes())
         cdef int64_t result = 0
         if low < high:
             sys.madvise(file.base, <size_t>file.size, MADV_RANDOM)  # for now: readers want read-ahead

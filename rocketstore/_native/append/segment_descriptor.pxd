@@ -9,5 +9,5 @@ cdef inline rs_segment describe(MappedFile segment, MappedFile buffer):
     cdef rs_segment described
     described.bytes = buffer.base if buffer is not None else segment.base
     described.start, described.size = segment.start_offset, segment.size
-    described.fd = segment.fd
+    described.reserved, described.fd = segment.reserved_bytes(), segment.fd
     return described

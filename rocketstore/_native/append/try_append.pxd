@@ -4,7 +4,8 @@ from libc.string cimport memset
 
 from rocketstore._native.append.appender cimport Log
 from rocketstore._native.format.csrc cimport (
-    RS_END_OF_FILE, RS_FULL, RS_OK, RS_RECORD_TOO_LARGE, rs_appended, rs_message, rs_status,
+    RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, RS_RECORD_TOO_LARGE, rs_appended, rs_message,
+    rs_status,
 )
 from rocketstore._native.append.guarded_append cimport append_call
 from rocketstore._native.append.too_large cimport refuse_size
@@ -13,7 +14,7 @@ from rocketstore._native.sync.queue_positions cimport QueueState
 
 cdef inline int append_now(Log log, rs_message *message, QueueState queue,
                            rs_appended *appended) except -1:
-    """One record: 1 when it is in the log, 0 when it would have to wait for a segment or for room."""
+    """One record: 1 when it is in the log, 0 when it would have to wait for a segment, for blocks or for room."""
     cdef append_call call
     cdef rs_status status
     memset(&call, 0, sizeof(call))
@@ -32,7 +33,7 @@ cdef inline int append_now(Log log, rs_message *message, QueueState queue,
         if status == RS_OK:
             log.after(appended)
             return 1
-        if status == RS_END_OF_FILE or status == RS_FULL:
+        if status == RS_END_OF_FILE or status == RS_NO_BLOCKS or status == RS_FULL:
             return 0
         if status == RS_RECORD_TOO_LARGE:
             refuse_size(&call)

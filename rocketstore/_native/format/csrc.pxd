@@ -29,6 +29,7 @@ cdef extern from "rs_base.h" nogil:
         RS_PROPERTIES_TOO_LARGE
         RS_PROPERTY_ILLEGAL
         RS_RECORD_TOO_LARGE
+        RS_NO_BLOCKS
         RS_STATUS_COUNT
 
     ctypedef struct rs_span:
@@ -183,6 +184,7 @@ cdef extern from "rs_log_file.h" nogil:
         uint8_t *bytes
         int64_t start
         int64_t size
+        int64_t reserved
         int fd
     ctypedef struct rs_queue_state:
         int64_t next_offset
@@ -201,6 +203,7 @@ cdef extern from "rs_log_file.h" nogil:
         int64_t last_record_start
         int64_t last_store_timestamp_ms
         int64_t limit
+        int64_t wanted
         int64_t max_unflushed_bytes
         int64_t max_undispatched_bytes
         uint8_t *aside

@@ -37,6 +37,7 @@ STATUS_NAMES = (
     "properties too large",
     "property illegal",
     "record too large",
+    "no blocks",
 )
 assert len(STATUS_NAMES) == RS_STATUS_COUNT
 

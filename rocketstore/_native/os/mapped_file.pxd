@@ -17,7 +17,9 @@ cdef class MappedFile:
     cdef uint64_t token
     cdef uint64_t device
     cdef readonly uint64_t inode
+    cdef int64_t blocks  # loaded and stored whole: one thread grows it, others look
 
+    cdef int64_t reserved_bytes(self) noexcept nogil
     cdef MappedFile identify(self, const file_stat *found)
     cdef int check_range(self, int64_t position, int64_t size) except -1
     cdef int check_writable(self) except -1

@@ -37,6 +37,13 @@ cdef extern from *:
         MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE
         MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE
 
+cdef extern from *:
+    int64_t load_whole "__atomic_load_n"(const int64_t *at, int order) noexcept nogil
+    void store_whole "__atomic_store_n"(int64_t *at, int64_t value, int order) noexcept nogil
+    enum:
+        ACQUIRE "__ATOMIC_ACQUIRE"
+        RELEASE "__ATOMIC_RELEASE"
+
 cdef enum:
     MLOCK_ONFAULT = 1  # linux/mman.h
 
@@ -73,7 +80,7 @@ cdef MappedFile describe(Mapping mapping, int fd, str path, int64_t start_offset
     cdef MappedFile file = MappedFile.__new__(MappedFile)
     file.mapping = mapping
     file.base = mapping.base
-    file.size = mapping.size
+    file.size = file.blocks = mapping.size
     file.start_offset = start_offset
     file.fd = fd
     file.path = path
@@ -144,6 +151,19 @@ cdef class MappedFile:
     @property
     def end_offset(self):
         return self.start_offset + self.size
+
+    cdef int64_t reserved_bytes(self) noexcept nogil:
+        return load_whole(&self.blocks, ACQUIRE)
+
+    @property
+    def reserved(self):
+        """Bytes from its start that its writer may store to, since they have blocks: all of them, unless the writer
+        says otherwise."""
+        return self.reserved_bytes()
+
+    @reserved.setter
+    def reserved(self, int64_t size):
+        store_whole(&self.blocks, size, RELEASE)
 
     @property
     def name(self):

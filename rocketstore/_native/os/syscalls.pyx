@@ -239,8 +239,13 @@ def rmdir(path):
 
 # ---- descriptors ----
 
+cdef enum:
+    KEEP_SIZE = 1  # linux/falloc.h
+    PUNCH_HOLE = 2
+
+
 cdef enum Change:
-    OWNER, MODE, BLOCKS, SIZE, DATA_SYNC, SYNC, SYNC_ALL
+    OWNER, MODE, BLOCKS, HOLE, SIZE, DATA_SYNC, SYNC, SYNC_ALL
 
 
 cdef int change(Change what, int fd, int64_t first=0, int64_t second=0) except -1:
@@ -253,6 +258,8 @@ cdef int change(Change what, int fd, int64_t first=0, int64_t second=0) except -
                 result = outcome(sys.fchmod(fd, <uint32_t>first))
             elif what == BLOCKS:
                 result = outcome(sys.fallocate(fd, 0, first, second))
+            elif what == HOLE:
+                result = outcome(sys.fallocate(fd, PUNCH_HOLE | KEEP_SIZE, first, second))
             elif what == SIZE:
                 result = outcome(sys.ftruncate(fd, first))
             elif what == DATA_SYNC:
@@ -277,6 +284,11 @@ def chmod(int fd, uint32_t mode):
 def fallocate(int fd, int64_t offset, int64_t length):
     """Blocks for `length` bytes at `offset`, which grow the file; ENOSPC when there are none."""
     change(BLOCKS, fd, offset, length)
+
+
+def punch_hole(int fd, int64_t offset, int64_t length):
+    """Gives the blocks of `length` bytes at `offset` back: they are zeros from now on. The size stays."""
+    change(HOLE, fd, offset, length)
 
 
 def ftruncate(int fd, int64_t size):

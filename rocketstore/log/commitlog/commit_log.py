@@ -23,6 +23,7 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
+from rocketstore.log.commitlog.blocks_ahead import NEVER, BlocksAhead
 from rocketstore.log.commitlog.log_limits import LogLimits, log_slow_wait
 from rocketstore.log.commitlog.running_flags import Reason
 from rocketstore.values.kept_errors import without_frames
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.mapped_files.populator import Populator
     from rocketstore.log.mapped_files.preallocator import Preallocator
+    from rocketstore.log.mapped_files.segment_blocks import SegmentBlocks
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,6 @@ MARK_EVERY_BYTES = 4 << 20
 MARK_WRITTEN_BYTES = 512 << 10
 #: Divisor of the bound on unflushed bytes; from that part on a flush begins before its interval.
 FLUSH_SHARE = 4
-NEVER = 2**63 - 1
 #: Refused puts from one log line to the next, count (semantics 0).
 REFUSALS_LOGGED = 50_000
 
@@ -70,6 +71,7 @@ class CommitLog:
         *,
         path: WritePath,
         populator: Populator | None,
+        blocks: SegmentBlocks,
         limits: LogLimits,
         next_segment_at: float = NEXT_SEGMENT_AT,
         visible_when_flushed: bool,
@@ -113,6 +115,8 @@ class CommitLog:
             max_undispatched_bytes=limits.max_undispatched_bytes,
             store_host=store_host,
         )
+        more_pages = populator.wake if populator is not None else lambda: None
+        self.blocks = BlocksAhead(self.log, queue, blocks, more_pages)
 
     # ---- life ----
 
@@ -125,6 +129,7 @@ class CommitLog:
         self._began = end_offset
         buffer = None
         if segment is not None:
+            self.blocks.start(segment, end_offset)
             buffer = self.path.borrow(segment)
             if buffer is not None:
                 buffer.write(0, segment.read(0, end_offset - segment.start_offset))
@@ -247,6 +252,14 @@ class CommitLog:
             raise
         log_slow_wait(began, f"the segment at {start}", self.queue.directory)
 
+    def more_blocks(self, wanted: int) -> None:
+        """Makes blocks available up to the offset `wanted`. Raises with nothing changed (D-16)."""
+        try:
+            self.blocks.ensure(wanted)
+        except (OSError, RocketStoreError):
+            self._on_put_failed()
+            raise
+
     def _next_start(self) -> int:
         # Not in the caller, which raises: an error that is kept would keep the files.
         wrote = self.positions.wrote
@@ -277,6 +290,9 @@ class CommitLog:
         if wrote >= self._half_at:
             self._half_at = NEVER
             self._preallocator.request(self.queue.end_offset)
+        if wrote >= self.blocks.due_at:
+            self.blocks.due_at = NEVER
+            self._preallocator.wake()
         if self._populator is not None:
             self._populator.wake()
         if wrote - self.positions.flushed >= self._limits.max_unflushed_bytes // FLUSH_SHARE:
@@ -296,6 +312,7 @@ class CommitLog:
 
     def _watch_half(self, segment: MappedFile) -> None:
         self._half_at = segment.start_offset + int(segment.size * self._next_segment_at)
+        self.blocks.watch(segment)
         self._set_mark(self.positions.wrote)
 
     def _set_mark(self, wrote: int) -> None:
@@ -303,7 +320,7 @@ class CommitLog:
         step = min(max(wrote - self._began, MARK_FIRST_BYTES), MARK_EVERY_BYTES)
         if self._populator is not None and self._populator.pages.written == wrote:
             step = min(step, MARK_WRITTEN_BYTES)
-        self.log.notify_at(min(self._half_at, wrote + step))
+        self.log.notify_at(min(self._half_at, self.blocks.due_at, wrote + step))
 
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from rocketstore._native.os import syscalls
 
-__all__ = ["allocate_blocks"]
+__all__ = ["allocate_blocks", "allocated"]
 
 #: Bytes written by one call; small, so that a sync of another file does not wait long.
 STEP_BYTES: Final = 256 * 1024
@@ -24,12 +24,19 @@ def allocate_blocks(fd: int, begin: int, end: int) -> None:
     Where the file system cannot allocate, blocks that look like holes are written. No other thread
     may write there meanwhile. OSError: there are no blocks.
     """
+    if not allocated(fd, begin, end):
+        _write_blocks(fd, begin, end)
+
+
+def allocated(fd: int, begin: int, end: int) -> bool:
+    """As `allocate_blocks`; False, without a change, where the file system cannot allocate."""
     try:
         syscalls.fallocate(fd, begin, end - begin)
     except OSError as error:
         if error.errno not in NOT_ALLOCATED:
             raise
-        _write_blocks(fd, begin, end)
+        return False
+    return True
 
 
 def _write_blocks(fd: int, begin: int, end: int) -> None:

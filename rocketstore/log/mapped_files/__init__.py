@@ -9,6 +9,7 @@ Read in this order:
 - `mapped_file_queue`: loads, makes, repairs and removes files on disk.
 - `new_file`: one new file, whole and synced before it has its name (D-06).
 - `preallocator`: makes the log's next segment before a put needs it.
+- `segment_blocks`: reserves the blocks of segments in steps ahead of the writer (decision 0033).
 - `populator`: makes its pages ready before the appender comes to them.
 - `second_names`: hard links that keep segments from a RocketMQ that starts meanwhile (D-05).
 - `write_buffer_pool`: RocketMQ's transient store pool, for the promise `memory`.

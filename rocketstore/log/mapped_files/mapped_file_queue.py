@@ -200,7 +200,12 @@ class MappedFileQueue(MappedFiles):
         return file
 
     def make(
-        self, start_offset: int, *, sparse: bool, prewrite: Callable[[int, int], None] | None = None
+        self,
+        start_offset: int,
+        *,
+        sparse: bool,
+        prewrite: Callable[[int, int], None] | None = None,
+        reserve: Callable[[int, int], int] | None = None,
     ) -> MappedFile:
         """Makes a file without adding it (D-06); with "private" access in memory. Any thread may.
 
@@ -208,17 +213,30 @@ class MappedFileQueue(MappedFiles):
         """
         if self.access in ("private", "memory"):
             return MappedFile.anonymous(start_offset, self._checked_size(start_offset))
-        return self.prepare(start_offset, sparse=sparse, prewrite=prewrite).publish()
+        return self.prepare(
+            start_offset, sparse=sparse, prewrite=prewrite, reserve=reserve
+        ).publish()
 
     def prepare(
-        self, start_offset: int, *, sparse: bool, prewrite: Callable[[int, int], None] | None = None
+        self,
+        start_offset: int,
+        *,
+        sparse: bool,
+        prewrite: Callable[[int, int], None] | None = None,
+        reserve: Callable[[int, int], int] | None = None,
     ) -> NewFile:
         """Makes a file that has no name yet. Raises: as `make`."""
         size = self._checked_size(start_offset)
         self._check_write("make a file")
         make_directory(self.directory)
         return NewFile.make(
-            self.directory, self._tmp, start_offset, size, sparse=sparse, prewrite=prewrite
+            self.directory,
+            self._tmp,
+            start_offset,
+            size,
+            sparse=sparse,
+            prewrite=prewrite,
+            reserve=reserve,
         )
 
     def _checked_size(self, start_offset: int) -> int:

@@ -50,6 +50,7 @@ class NewFile:
         self.size = size
         self._fd = fd
         self._name = name
+        self._reserved = size  # what its writer may store to
         self._mapped: MappedFile | None = None  # owns the descriptor once it is set
 
     @classmethod
@@ -64,13 +65,15 @@ class NewFile:
         model_stat: os.stat_result | None = None,
         prewrite: Callable[[int, int], None] | None = None,
         durable: bool = True,
+        reserve: Callable[[int, int], int] | None = None,
     ) -> NewFile:
         """A file of `size` zero bytes. It is synced; without `durable` the caller syncs it before
         `publish`.
 
         `tmp_directory` takes the temporary name if it is on the same disk. `sparse`: no blocks are
         allocated. `prewrite(descriptor, size)` writes the blocks once, so that later syncs only
-        overwrite (D-11). Owner, group and mode are those of `model_stat`, by default of the
+        overwrite (D-11). `reserve(descriptor, size)` allocates the first blocks of a sparse file and
+        returns where they end. Owner, group and mode are those of `model_stat`, by default of the
         directory's last file (D-09).
 
         Raises:
@@ -85,7 +88,9 @@ class NewFile:
         new = cls(path, start_offset, size, fd, name)
         try:
             inherit_owner(fd, model)
-            fill_blocks(fd, 0, size, sparse=sparse)
+            fill_blocks(fd, 0, size, sparse=sparse or reserve is not None)
+            if reserve is not None:
+                new._reserved = reserve(fd, size)
             if prewrite is not None:
                 prewrite(fd, size)
             if durable:
@@ -140,7 +145,9 @@ class NewFile:
                 syscalls.sync_directory(os.fspath(self.path.parent))
             if self._mapped is not None:
                 return self._mapped
-            return MappedFile.adopt(self._fd, self.path, self.start_offset, self.size)
+            mapped = MappedFile.adopt(self._fd, self.path, self.start_offset, self.size)
+            mapped.reserved = self._reserved
+            return mapped
         except BaseException as error:
             self._give_up(error)
 

@@ -59,7 +59,7 @@ class Preallocator(Worker):
     """Makes segments, the smaller start first. At most two requests are queued at a time.
 
     `create(start_offset)` makes one: allocated, synced, named (`MappedFileQueue.make`). `withdraw`
-    removes one that is not needed.
+    removes one that is not needed. `extend` gives the segment in use blocks, if it needs some.
     """
 
     def __init__(
@@ -68,11 +68,13 @@ class Preallocator(Worker):
         on_failure: Callable[[BaseException], None],
         *,
         withdraw: Callable[[MappedFile], None] = withdraw_file,
+        extend: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__("rocketstore-preallocator", self._worker_failed)
         self._create = create
         self._fail_store = on_failure
         self._withdraw = withdraw
+        self._extend = extend
         self._changed = EventCount()
         # No condition variable: it waits, enters and leaves in Python, where a signal handler may
         # raise.
@@ -206,7 +208,9 @@ class Preallocator(Worker):
     # ---- making: the worker's thread ----
 
     def step(self) -> float | None:
-        """Makes the segment with the smallest start."""
+        """Reserves blocks ahead in the current segment, then makes the one with the smallest
+        start."""
+        self._extend()
         with self._guard:
             queued = [request for request in self._requests.values() if request.file is None]
             if not queued:

@@ -298,7 +298,8 @@ class LogRepair:
                 if data is None or data >= file.size:
                     break
                 position = max(position, data)
-                count = min(STEP_BYTES, file.size - position)
+                # Up to a multiple: what follows may be a hole, and the disk full.
+                count = min(STEP_BYTES - position % STEP_BYTES, file.size - position)
                 syscalls.pwrite(fd, bytes(count), position)
                 position += count
             syscalls.fdatasync(fd)
