@@ -67,6 +67,8 @@ class SegmentBlocks:
         try:
             return self._allocate(fd, 0, 1, size)
         except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
             raise _no_room(error, 0, STEP_BYTES if self._stepwise else size, size, None) from error
 
     def take_over(self, file: MappedFile, end: int) -> None:
@@ -163,9 +165,7 @@ class SegmentBlocks:
                     logger.warning("%s keeps blocks that it does not need: %s", file.path, error)
 
 
-def _no_room(error: OSError, begin: int, end: int, size: int, path: str | None) -> OSError:
-    if error.errno not in NO_ROOM:
-        return error
+def _no_room(error: OSError, begin: int, end: int, size: int, path: str | None) -> DiskFullError:
     text = (
         f"no room for the bytes from {begin} to {min(end, size)} of a log file "
         f"(commit_log_file_size_bytes = {size}); nothing was changed, try again when there is some"
