@@ -6,7 +6,6 @@ import asyncio
 import gc
 import random
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -117,12 +116,12 @@ def test_a_poll_of_all_queues_that_is_cancelled_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelled while a thread takes the rest: what was in hand and what it took come again."""
-    plain, begun = rocketstore.Consumer.poll, threading.Event()
+    plain, begun, goes_on = rocketstore.Consumer.poll, threading.Event(), threading.Event()
 
     def slow(consumer: rocketstore.Consumer, most: int) -> list[rocketstore.Message]:
         found = plain(consumer, most)
         begun.set()
-        time.sleep(0.05)
+        goes_on.wait(20)
         return found
 
     async def main() -> None:
@@ -135,6 +134,8 @@ def test_a_poll_of_all_queues_that_is_cancelled_loses_nothing(
             polling = asyncio.create_task(consumer.poll(30))
             await happens(begun.is_set)
             polling.cancel()
+            await turns()
+            goes_on.set()
             await asyncio.wait([polling])
             assert polling.cancelled()
             monkeypatch.undo()

@@ -41,9 +41,7 @@ def test_offsets_of_any_integer_kind(tmp_path: Path, kind: type) -> None:
         assert [m.body for m in everything(dispatched(store))] == [b"bc", b"", b"def"]
 
 
-@pytest.mark.parametrize(
-    "offsets", [[0, 2, 1], [-1, 2], [0, 7], [0.5, 1.0], [[0, 1]], [], [0], [3]]
-)
+@pytest.mark.parametrize("offsets", [[0, 2, 1], [-1, 2], [0, 7], [0.5, 1.0], [[0, 1]], []])
 def test_wrong_offsets_store_nothing(tmp_path: Path, offsets: list[object]) -> None:
     with open_small(tmp_path) as store:
         with pytest.raises(MessageRejectedError, match="offsets"):

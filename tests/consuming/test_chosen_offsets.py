@@ -89,5 +89,5 @@ def test_errors_have_names_of_their_own(store: Store) -> None:
         store.consumer("t", group="bil@ling")
     with pytest.raises(rocketstore.NoGroupError, match="pass group="):
         store.consumer("t").commit()
-    with pytest.raises(QueueNotFoundError, match="no queue 0"):
+    with pytest.raises(QueueNotFoundError, match="no topic 'nope'"):
         store.offset_at("nope", 0, 0)

@@ -351,6 +351,7 @@ def test_the_last_properties_that_fit(change: dict[str, Any]) -> None:
 
 STATUS_ERRORS: dict[str, type[RocketStoreError]] = {
     "full": RocketStoreError,
+    "no blocks": RocketStoreError,
     "not found": MessageNotFoundError,
     "topic illegal": InvalidTopicError,
     "body too large": MessageTooLargeError,

@@ -44,6 +44,7 @@ assert len(STATUS_NAMES) == RS_STATUS_COUNT
 # Statuses that are not about a record that stands somewhere.
 cdef dict OTHERS = {
     "full": (RocketStoreError, "no room left in a table or a file"),
+    "no blocks": (RocketStoreError, "the file has no blocks there yet"),
     "not found": (MessageNotFoundError, "no message stands where it was looked for"),
     "topic illegal": (
         InvalidTopicError,

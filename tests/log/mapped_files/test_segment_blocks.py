@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from rocketstore import DiskFullError, Store
 from rocketstore._native.os import syscalls
 from rocketstore.log.mapped_files import segment_blocks
 from tests.process.other_process import numbers, open_small
-from tests.support.small_store import parts
+from tests.support.small_store import dispatched, parts
 from tests.unit.conftest import probe
 
 __all__ = ["probe"]
@@ -75,9 +74,7 @@ def test_a_store_of_one_message_and_one_key_takes_little(tmp_path: Path, durabil
     for _ in range(2):
         with rocketstore.open(tmp_path / "s", durability=durability) as store:
             store.writer("Orders").put(b"x", keys="k", durability="disk")
-            deadline = time.monotonic() + 20
-            while store.dispatched_offset < store.end_offset and time.monotonic() < deadline:
-                time.sleep(0.01)
+            dispatched(store)
             assert used_below(tmp_path) <= 4 * MIB
             assert segment(tmp_path / "s").stat().st_size == 1 << 30
         assert used_below(tmp_path) <= 2 * MIB
