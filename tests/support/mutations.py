@@ -8,7 +8,7 @@ import json
 import os
 import random
 import shutil
-import socket
+import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -169,8 +169,7 @@ def another_kind(rng: random.Random, root: Path, victim: Path, stored: dict[int,
     elif kind == "fifo":
         os.mkfifo(path)
     elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(os.fspath(path))
+        os.mknod(path, stat.S_IFSOCK | 0o600)  # bind() takes no long path
     elif kind == "directory":
         path.mkdir()
     elif kind == "names":
