@@ -41,12 +41,18 @@ def test_stale_bytes_behind_the_end(oracle: Oracle, tally: Tally, tmp_path: Path
         put_theirs(theirs, STEPS)
         theirs.settle()
         view = of_oracle(theirs.dump())
+    size = int(SMALL["mappedFileSizeCommitLog"])
+    last = path / "commitlog" / f"{view.end // size * size:020d}"
+    behind, written = view.end % size, last.read_bytes()
+    if not any(written[behind:]):
+        # RocketMQ takes one of several buffers, and this one had no longer record: as another leaves it.
+        with last.open("r+b") as file:
+            file.seek(behind)
+            file.write(written[behind - 60 : behind])
+    assert any(last.read_bytes()[behind:])
     crashed = tmp_path / "crashed"
     shutil.copytree(path, crashed)
     (crashed / "abort").touch()
-    size = int(SMALL["mappedFileSizeCommitLog"])
-    last = path / "commitlog" / f"{view.end // size * size:020d}"
-    assert any(last.read_bytes()[view.end % size :])
     assert_sound(path)
     for root, mode in ((path, "r"), (crashed, "r"), (path, "rw"), (crashed, "rw")):
         with rocketstore.open(root, mode, config=config_of(SMALL)) as ours:
