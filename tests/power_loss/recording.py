@@ -127,7 +127,10 @@ class Recorder:
                 next(states)
             disk, expected = next(states)
             image = take_image(disk, rng)
-            expected.lose_power(killed=image.killed)
+            # The run begins with what lies on the disk: that is all the system has, too.
+            if image.killed:
+                expected.on_disk = expected.in_system
+            expected.in_system = expected.on_disk
             if "store" in image.directories:
                 name = f"{base.name}, {image.how} at {cut}"
                 try:
