@@ -57,18 +57,18 @@ class Part:
 #: In the order in which they begin where cores are free: first long ones of one core, at last those of two.
 PARTS = (
     Part("lint", 2, 5, first=True),
-    Part("test", 2, 470, first=True),
-    Part("extras", 1, 45),
+    Part("test", 2, 200, first=True),
+    Part("extras", 1, 60),
     Part("fuzz", 1, 25, (Campaign("fuzzing", "inputs", 30_000_000, 180, 500_000),)),
     Part("sanitize", 1, 300, after=("extras",)),
     Part(
         "spark",
         1,
-        600,
+        330,
         (Campaign("kills of Spark", "kills", 10, 150, 3),),
         after=("extras",),
     ),
-    Part("newest", 1, 155, after=("extras",)),
+    Part("newest", 1, 130, after=("extras",)),
     Part("model", 1, 5, (Campaign("steps of the model", "steps", 20_000, 170, 2_000),)),
     Part("fs", 1, 60, (Campaign("power cuts", "cuts", 200, 60, 24),)),
     Part(
