@@ -49,6 +49,10 @@ class Expectation:
     begin_wanted: int = 0
     #: "group topic/id" → the offset that was committed last, and those that may have been since.
     offsets: dict[str, list[int]] = field(default_factory=dict)
+    #: The same where the process dies and the machine does not.
+    offsets_in_system: dict[str, list[int]] = field(default_factory=dict)
+    #: "group topic/id" → offsets that were committed without waiting for the log.
+    ahead: dict[str, list[int]] = field(default_factory=dict)
 
     def copy(self) -> Expectation:
         return copy.deepcopy(self)
@@ -83,6 +87,8 @@ class Expectation:
         self.places = {at: place for at, place in self.places.items() if at < end}
         self.begin = self.begin_wanted = mark["begin"]
         self.offsets = {name: [offset] for name, offset in mark["offsets"].items()}
+        self.offsets_in_system = {name: [*held] for name, held in self.offsets.items()}
+        self.ahead = {}
 
     def _closed(self, mark: dict[str, Any]) -> None:
         self._promise("disk", mark["end"])
@@ -96,7 +102,19 @@ class Expectation:
     def _committing(self, mark: dict[str, Any]) -> None:
         for name, offset in mark["offsets"].items():
             self.offsets.setdefault(name, [-1]).append(offset)
+            self.offsets_in_system.setdefault(name, [-1]).append(offset)
+            if mark["durability"] != "disk":
+                self.ahead.setdefault(name, []).append(offset)
 
     def _committed(self, mark: dict[str, Any]) -> None:
         for name, offset in mark["offsets"].items():
-            self.offsets[name] = [offset]
+            self.offsets_in_system[name] = [offset]
+            if mark["durability"] == "disk":
+                self.offsets[name] = [offset]
+                self.ahead.pop(name, None)
+
+    def lose_power(self, *, killed: bool) -> None:
+        """What comes next begins with what lies on the disk: that is all the system has, too."""
+        if killed:
+            self.on_disk, self.offsets = self.in_system, self.offsets_in_system
+        self.in_system, self.offsets_in_system = self.on_disk, copy.deepcopy(self.offsets)

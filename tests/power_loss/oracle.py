@@ -66,7 +66,8 @@ def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.
         check(max(times[:3]) <= last, f"RocketMQ would skip records after {last}: {times}")
         messages = check_messages(store, expected, killed=killed)
         check_places(store, expected, messages)
-        check_offsets(store, expected)
+        check_offsets(store, expected, killed=killed)
+        offsets = stored_offsets(store)
         check_index(store, messages, rng)
         ends = queue_ends(store)
         end = store.end_offset
@@ -79,6 +80,7 @@ def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.
     try:
         check(again.end_offset == end, f"a second recovery ends at {again.end_offset}, not {end}")
         check(queue_ends(again) == ends, "a second recovery gives other queues")
+        check(stored_offsets(again) == offsets, "a second recovery gives other stored offsets")
         check(log_bytes(root) == before, "a second recovery changes bytes of the log")
         if goes_on:
             put_again(again, ends, rng)
@@ -177,15 +179,24 @@ def check_places(store: Store, expected: Expectation, messages: list[Message]) -
             check(there == (queue, number), f"{queue} {number} at {place}: there is {there}")
 
 
-def check_offsets(store: Store, expected: Expectation) -> None:
-    """Stored offsets are what was committed last, or what was being committed; never beyond the queue."""
+def check_offsets(store: Store, expected: Expectation, *, killed: bool) -> None:
+    """Stored offsets are what was committed last and durably, or what was committed since or was being committed;
+    never beyond the queue, to whose end recovery sets those back that did not wait for the log."""
     stored = stored_offsets(store)
-    for name, allowed in expected.offsets.items():
+    committed = expected.offsets_in_system if killed else expected.offsets
+    ends = queue_ends(store)
+    for name, allowed in committed.items():
         offset = stored.get(name, -1)
-        check(offset in allowed, f"{name}: stored offset {offset}, committed {allowed}")
         topic, queue_id = name.split(" ")[1].split("/")
-        end = store.max_queue_offset(topic, int(queue_id)) if offset >= 0 else 0
+        end = ends.get((topic, int(queue_id)), 0)
+        set_back = [end for one in expected.ahead.get(name, ()) if one > end]
+        check(
+            offset in [*allowed, *set_back],
+            f"{name}: stored offset {offset}, committed {allowed}, the queue ends at {end}",
+        )
         check(offset <= end, f"{name}: stored offset {offset} beyond the queue's end {end}")
+    unknown = stored.keys() - committed.keys()
+    check(not unknown, f"offsets that nobody committed: {sorted(unknown)}")
 
 
 def stored_offsets(store: Store) -> dict[str, int]:

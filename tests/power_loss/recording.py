@@ -127,10 +127,7 @@ class Recorder:
                 next(states)
             disk, expected = next(states)
             image = take_image(disk, rng)
-            # The run begins with what lies on the disk: that is all the system has, too.
-            if image.killed:
-                expected.on_disk = expected.in_system
-            expected.in_system = expected.on_disk
+            expected.lose_power(killed=image.killed)
             if "store" in image.directories:
                 name = f"{base.name}, {image.how} at {cut}"
                 try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from unittest import mock
 
+from rocketstore.consuming import commit_journal
 from rocketstore.engine import catch_up
 from rocketstore.log.commitlog import checkpointer, commit_log, flusher
 from rocketstore.log.index import segment as index_segment
@@ -22,6 +23,7 @@ __all__ = ["small_steps"]
 STEPS: Final[tuple[tuple[Any, str, int], ...]] = (
     (catch_up, "AHEAD_BYTES", PAGE),
     (catch_up, "STEP_BYTES", 2 * PAGE),  # more than the longest record
+    (commit_journal, "JOURNAL_BYTES", 2 * PAGE),  # full after some commits
     (checkpointer, "EVERY_BYTES", PAGE),
     (commit_log, "MARK_EVERY_BYTES", PAGE),
     (flusher, "FLUSH_STEP_BYTES", PAGE),

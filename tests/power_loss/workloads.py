@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rocketstore import BackpressureError, DiskFullError, StoreFailedError
 from tests.power_loss.expectation import BATCH, body_of
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["WORKLOADS", "Workload", "go_on"]
 
 SEGMENT = 16384
+#: Queues of one record of a commit that does not fit into a sector.
+WIDE = 20
 SMALL: dict[str, Any] = {
     "commit_log_file_size_bytes": SEGMENT,
     "consume_queue_file_size_bytes": 400,
@@ -169,6 +171,41 @@ def groups(run: Run) -> None:
     run.close()
 
 
+def journal(run: Run) -> None:
+    """Groups commit far more often than RocketMQ's file is written, durably or not, also backwards;
+    a record of all queues has several sectors."""
+    run.open()
+    for queue_id in range(WIDE):
+        for _ in range(4):
+            run.put("wide", queue_id, 40)
+    _commit_often(run)
+    run.die()
+    run.open()
+    _commit_often(run)
+    run.close()
+    run.open()
+    _commit_often(run)
+    run.die()
+
+
+def _commit_often(run: Run) -> None:
+    for _ in range(30):
+        group, way = f"group{run.rng.randrange(2)}", run.rng.random()
+        durability: Literal["disk", "os"] = run.rng.choice(("disk", "disk", "os"))
+        if way < 0.15:
+            run.put("wide", run.rng.randrange(WIDE), 40)
+        elif way < 0.25:
+            run.merge_commits()
+        elif way < 0.6:
+            upto = dict.fromkeys(range(WIDE), run.rng.randrange(1, 5))
+            run.commit("wide", group, upto, durability)
+        else:
+            queue_id = run.rng.randrange(4)
+            end = run.store.max_queue_offset("wide", queue_id)
+            upto = {queue_id: run.rng.randrange(end + 1)}
+            run.commit("wide", group, upto, durability)
+
+
 def trimmed(run: Run) -> None:
     """Old segments, queue files and index files go."""
     run.open()
@@ -225,6 +262,7 @@ WORKLOADS = {
     "memory": Workload(system, MEMORY),
     "many queues": Workload(many_queues, SMALL),
     "groups": Workload(groups, SMALL),
+    "journal of commits": Workload(journal, SYSTEM),
     "trimmed": Workload(trimmed, SMALL),
     "trimmed in the system": Workload(trimmed, SYSTEM),
     "failed sync": Workload(failed_sync, SYSTEM),

@@ -12,7 +12,7 @@ import os
 import random
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import rocketstore
 from rocketstore import Store
@@ -132,14 +132,26 @@ class Run:
         self.mark("trimming", before=before)
         self.mark("trimmed", begin=self.store.trim(before_offset=before))
 
-    def commit(self, topic: str, group: str) -> None:
-        """A group takes some messages and stores where it is."""
+    def commit(
+        self,
+        topic: str,
+        group: str,
+        upto: dict[int, int] | None = None,
+        durability: Literal["disk", "os"] = "disk",
+    ) -> None:
+        """A group takes some messages and stores where it is, or stores `upto`."""
         with self.store.consumer(topic, group=group) as consumer:
-            consumer.poll(max_messages=self.rng.randrange(1, 9))
-            offsets = {f"{group} {topic}/{q}": at for q, at in consumer.positions.items()}
-            self.mark("committing", offsets=offsets)
-            consumer.commit()
-            self.mark("committed", offsets=offsets)
+            if upto is None:
+                consumer.poll(max_messages=self.rng.randrange(1, 9))
+                upto = consumer.positions
+            offsets = {f"{group} {topic}/{q}": at for q, at in upto.items()}
+            self.mark("committing", offsets=offsets, durability=durability)
+            consumer.commit(upto, durability=durability)
+            self.mark("committed", offsets=offsets, durability=durability)
+
+    def merge_commits(self) -> None:
+        """What a worker does every few seconds."""
+        self.store._engine.offsets.merge()
 
 
 def run(job: dict[str, Any]) -> None:
