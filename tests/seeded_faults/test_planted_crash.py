@@ -21,6 +21,8 @@ pytestmark = [
 
 FLUSHER = "rocketstore/log/commitlog/flusher.py"
 GROUP_COMMIT = "rocketstore/_native/append/group_commit.pyx"
+COMMITS = "rocketstore/consuming/commit_journal.py"
+JOURNAL = "journal of commits"
 #: Some faults show in a rare order only: more images are taken until one fails, up to the most.
 IMAGES = 640
 IMAGES_MAX = 16_000
@@ -165,6 +167,51 @@ FAULTS = (
             ),
         ),
         ("single", "system"),
+    ),
+    (
+        Fault(
+            "journal_emptied_before_the_merge_is_durable",
+            "rocketstore/consuming/group_offsets.py",
+            (
+                (
+                    "            self._keep_copy()\n"
+                    "            write_state_file(self._layout, self._layout.consumer",
+                    "            self._journal.begin_anew()\n"
+                    "            self._keep_copy()\n"
+                    "            write_state_file(self._layout, self._layout.consumer",
+                ),
+            ),
+        ),
+        (JOURNAL,),
+    ),
+    (
+        Fault(
+            "commit_not_synced",
+            COMMITS,
+            (
+                (
+                    "        if sync:\n            syscalls.fdatasync",
+                    "        if False:\n            syscalls.fdatasync",
+                ),
+            ),
+        ),
+        (JOURNAL,),
+    ),
+    (
+        Fault(
+            "torn_commit_believed",
+            COMMITS,
+            ((" or zlib.crc32(content[at + CHECKED_FROM : end]) != crc:", ":"),),
+        ),
+        (JOURNAL,),
+    ),
+    (
+        Fault(
+            "commits_of_an_older_journal_believed",
+            COMMITS,
+            (("generation not in (None, of) or ", ""),),
+        ),
+        (JOURNAL,),
     ),
     (
         Fault(
