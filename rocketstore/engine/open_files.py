@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rocketstore.errors import ConfigError, ReadFailedError
 from rocketstore.log.index.names import is_index_name
 from rocketstore.log.index.segment import DEFAULT_SHAPE, Shape, open_segment
-from rocketstore.log.index.soundness import drop_all
+from rocketstore.log.index.soundness import drop_all, was_cut_short
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.index.tag_entries import has_tag_entries
 from rocketstore.log.layout.log_dirs import vanished_segments
@@ -139,10 +139,11 @@ def foreign_saver(layout: StoreLayout) -> Callable[[int, int], None]:
 
 
 def load_index(
-    request: Request, config: StoreConfig, report: recovery.RecoveryReport
-) -> IndexStore | None:
+    request: Request, config: StoreConfig, report: recovery.RecoveryReport, log: MappedFileQueue
+) -> tuple[IndexStore | None, recovery.RecoveryReport]:
+    """The index without what has to be made again, and the report that says from where on."""
     if not config.index_enabled:
-        return None
+        return None, report
     index = IndexStore(
         request.layout,
         request.access,
@@ -155,7 +156,11 @@ def load_index(
         drop_all(index, request.layout, writes=request.lock is not None)
     if report.mode != "clean" or report.index_start < report.end:
         index.reset_from(report.index_start)
-    return index
+        if was_cut_short(log, index, report.index_start):
+            drop_all(index, request.layout, writes=request.lock is not None)
+            report = dataclasses.replace(report, index_start=report.begin)
+            index.reset_from(report.begin)
+    return index, report
 
 
 # ---- sizes of new queue and index files ----

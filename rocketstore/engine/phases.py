@@ -293,7 +293,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     request, report, config = opening.request, recovered.report, recovered.config
     layout, positions, queues = request.layout, recovered.positions, recovered.queues
     arrival = EventCount()
-    index = load_index(request, config, report)
+    index, report = load_index(request, config, report, recovered.log)
     batches = opening.undo.enter_context(closing(recovered_batches(layout, recovered.log, report)))
     listener: ArrivalNotifier | None = None
     if request.options.on_arrival is not None:
@@ -313,7 +313,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     returned = ReturnedTopics(layout, queues)
     if report.mode != "clean":
         queues.truncate(report.end)
-    report = _made_good(opening, recovered)
+    report = _made_good(opening, recovered, report)
     # A log that was lost begins again further on: there is nothing to dispatch before it.
     index_start = max(report.index_start, report.begin)
     dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
@@ -364,10 +364,12 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
 # ---- pieces of the phases ----
 
 
-def _made_good(opening: Opening, recovered: Recovered) -> recovery.RecoveryReport:
+def _made_good(
+    opening: Opening, recovered: Recovered, report: recovery.RecoveryReport
+) -> recovery.RecoveryReport:
     """The report with the messages that were missing in the queues. Nothing is looked for where
     the queues are as our own clean stop left them, unless the caller asks for it."""
-    report, whole = recovered.report, opening.request.options.check_queues
+    whole = opening.request.options.check_queues
     if report.mode == "clean" and not whole and is_untouched(opening.request.layout):
         return report
     return refill_queues(

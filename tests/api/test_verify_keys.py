@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import rocketstore
 from rocketstore.log.index.store import IndexStore
 from rocketstore.tools import repair, verify
 from rocketstore.tools.report import VerifyReport
-from tests.support.made_store import MadeStore
+from tests.support.made_store import MadeStore, rocketmq_store
 from tests.support.small_store import SMALL, open_small
 
 
@@ -97,6 +98,22 @@ def test_an_open_makes_an_index_again_that_lacks_files(tmp_path: Path, gone: sli
             found = [len(store.query("orders", f"k{number}")) for number in range(250)]
             assert found == [1] * 250, mode
     assert check(root).ok
+
+
+def test_an_index_that_is_cut_at_a_zeroed_entry_is_made_again(tmp_path: Path) -> None:
+    """The cut drops all from that entry on. Those of records in front of the place where indexing
+    goes on were hidden for good then, in an index without another fault."""
+    root, _ = rocketmq_store("clean-498", tmp_path)
+    shape = {"index_slots": 64, "index_entries": 300}
+    third = sorted((root / "index").iterdir())[2]
+    data = bytearray(third.read_bytes())
+    at = 40 + 4 * 64 + 20 * 70  # not one of the entries at an end, at which an open looks
+    data[at : at + 20] = bytes(20)
+    third.write_bytes(data)
+    assert not verify(root, **shape).ok
+    with rocketstore.open(root, "rw", **shape) as store:
+        assert store.recovery.index_start == 0
+    assert verify(root, **shape).ok
 
 
 def test_a_store_that_keeps_no_index_is_told_so(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
-__all__ = ["begins_late", "drop_all", "ends_early", "has_gaps", "look_at_index"]
+__all__ = ["begins_late", "drop_all", "ends_early", "has_gaps", "look_at_index", "was_cut_short"]
 
 #: Records at the begin of a log among which one with keys is looked for, a count.
 KEYS_LOOKED_FOR: Final = 4096
@@ -111,6 +111,16 @@ def has_gaps(log: MappedFileQueue, index: IndexStore) -> bool:
         _has_keys(log, max(one.end_offset, log.begin_offset), other.begin_offset, looks, one)
         for one, other in pairwise(headers)
     )
+
+
+def was_cut_short(log: MappedFileQueue, index: IndexStore, offset: int) -> bool:
+    """Whether a record with keys lies between the last entry and `offset`, from where the index goes
+    on: it was cut at an entry that makes no sense, which hides those behind it."""
+    headers = [header for segment in index.files if not (header := segment.header()).empty]
+    if not headers:
+        return False
+    begin = max(headers[-1].end_offset, log.begin_offset)
+    return _has_keys(log, begin, offset, iter(range(KEYS_LOOKED_FOR)), headers[-1])
 
 
 def _has_keys(
