@@ -135,6 +135,6 @@ def _lacks_ends(found: Found, own: OwnCheckpoint, index: IndexStore) -> bool:
     if not any(not segment.header().empty for segment in index.files):
         return False  # then our checkpoint counts none
     stopped = found.clean and own.clean and own.cut < 0 and own.indexed >= own.flushed
-    return begins_late(found.log, index) or (
+    return begins_late(found.log, index, own.minimum) or (
         stopped and ends_early(found.log, index, own.last_record_start)
     )

@@ -94,12 +94,13 @@ def _has_entry(message: Message) -> bool:
     return named and is_safe_topic(os.fsencode(message.topic))
 
 
-def begins_late(log: MappedFileQueue, index: IndexStore) -> bool:
+def begins_late(log: MappedFileQueue, index: IndexStore, minimum: int = 0) -> bool:
     """Whether a record with keys lies before the first entry, or there is no entry at all. It is the
-    first record, as a rule."""
+    first record, as a rule. What lies below `minimum` was trimmed, and its keys with it."""
     headers = (segment.header() for segment in index.files)
     first = next((one.begin_offset for one in headers if not one.empty), OFFSET_MAX)
-    return _has_keys(log, log.begin_offset, first, iter(range(KEYS_LOOKED_FOR)))
+    begin = max(log.begin_offset, minimum)
+    return _has_keys(log, begin, first, iter(range(KEYS_LOOKED_FOR)))
 
 
 def has_gaps(log: MappedFileQueue, index: IndexStore) -> bool:
