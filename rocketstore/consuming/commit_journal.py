@@ -55,6 +55,8 @@ class CommitJournal:
         self._end = 0  # where the next record goes
         self._generation = _new_generation()
         self._number = 0
+        #: Whether a commit since the last sync may be lost with the power.
+        self.unsynced = False
         #: Whether a write failed: what the file holds then is not known, and it takes no more in
         #: this run.
         self.failed = False
@@ -81,8 +83,10 @@ class CommitJournal:
         record = MAGIC + struct.pack("<I", zlib.crc32(tail)) + tail
         self.failed = True  # until it is known to be there
         syscalls.pwrite(self._fd, record.ljust(size, b"\0"), self._end)
+        self.unsynced = True
         if sync:
             syscalls.fdatasync(self._fd)
+            self.unsynced = False
         self.failed = False
         self._end += size
         self._number += 1
@@ -100,6 +104,7 @@ class CommitJournal:
                 syscalls.close(fd)
         self._generation = _new_generation()  # what lies behind the next records is of another
         self._end = self._number = 0
+        self.unsynced = False
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

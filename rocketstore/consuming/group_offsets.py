@@ -168,6 +168,12 @@ class ConsumerOffsets:
     def _holds(self, key: str, owner: object) -> bool:
         return any(held.owner() is owner for held in self._claims.get(key, ()))
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether a commit of any group may be lost with the power, until the next one that is
+        synced."""
+        return self._journal.unsynced
+
     def check_writable(self) -> None:
         if self._read_only:
             raise StoreReadOnlyError(

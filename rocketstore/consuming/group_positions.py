@@ -53,7 +53,8 @@ class GroupPositions:
         sync: bool = True,
     ) -> None:
         """Stores these offsets, by default the positions of the consumer, as far as they changed,
-        after a flush of all that they imply.
+        after a flush of all that they imply. With `sync` those, too, that may be stored without a
+        sync: the promise is about each of them.
 
         Raises:
             OffsetOutOfRangeError: an offset is beyond the end of its queue.
@@ -61,7 +62,7 @@ class GroupPositions:
         """
         self._offsets.check_writable()
         changed: dict[int, int] = {}
-        physical_end = 0
+        physical_end, again = 0, sync and self._offsets.unsynced
         for cursor in cursors:
             if offsets is None:
                 position = cursors.handed(cursor)
@@ -69,7 +70,7 @@ class GroupPositions:
                 position = offsets[cursor.queue_id]
             else:
                 continue
-            if position != cursor.committed:
+            if again or position != cursor.committed:
                 changed[cursor.queue_id] = position
                 implied = self._implied_end(reader, cursor.queue_id, position)
                 physical_end = max(physical_end, implied)

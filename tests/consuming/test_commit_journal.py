@@ -18,7 +18,7 @@ from rocketstore.consuming.commit_journal import BLOCK, JOURNAL_BYTES
 from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.log.layout.paths import StoreLayout
-from tests.support.small_store import SMALL
+from tests.support.small_store import SMALL, open_small
 
 MODULES = ("consuming.commit_journal", "log.layout.atomic_files", "log.layout.fixed_files")
 
@@ -258,3 +258,26 @@ def test_rocketmq_finds_the_commits_after_a_clean_stop(tmp_path: Path) -> None:
             assert store.committed("orders", "billing") == {0: 3}
     text = (tmp_path / "config" / "consumerOffset.json").read_text()
     assert json.loads(text)["offsetTable"] == {"orders@billing": {"0": 3}}
+
+
+def test_a_durable_commit_of_what_is_stored_without_a_sync_syncs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was passed over as unchanged, and a loss of power took what was promised."""
+    with open_small(tmp_path) as store:
+        store.writer("t", queue_id=0).put(b"x")
+        with store.consumer("t", group="g") as consumer:
+            assert consumer.poll()
+            consumer.commit(durability="os")
+            calls = Calls(lambda name, count: None)
+            monkeypatch.setattr("rocketstore.consuming.commit_journal.syscalls", calls)
+            consumer.commit()
+            assert calls.names == ["pwrite", "fdatasync"]
+            consumer.commit()
+            consumer.commit(durability="os")
+            assert calls.names == ["pwrite", "fdatasync"]  # nothing is left to do
+            consumer.seek(0, queue_id=0)
+            consumer.commit(durability="os")
+        with store.consumer("t", group="g") as other:
+            other.commit({0: 0})
+        assert calls.names[2:] == ["pwrite", "pwrite", "fdatasync"]
