@@ -18,4 +18,3 @@ def test_what_the_log_holds_is_served_or_named(tmp_path: Path, random_seed: int)
     for number in running.rounds():
         hidden.one(number)
         assert not hidden.faults
-        assert not hidden.unnamed
