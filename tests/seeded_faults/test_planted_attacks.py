@@ -34,7 +34,7 @@ FAULTS = (
             "rocketstore/log/layout/ownership.py",
             (("in _linked_queues(os.fspath(layout.consume_queue)):", "in []:"),),
         ),
-        "tests/log/layout/test_state_files.py",
+        "tests/log/layout/test_links.py",
     ),
 )
 
