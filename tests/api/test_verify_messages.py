@@ -174,8 +174,39 @@ def test_units_that_a_crash_zeroed_in_front_are_hidden(tmp_path: Path) -> None:
     file = root / "consumequeue" / "orders" / "0" / f"{0:020d}"
     file.write_bytes(bytes(5 * UNIT_SIZE) + file.read_bytes()[5 * UNIT_SIZE :])
     report = verify(root)
-    # What an open makes of such a queue says `recovery.refilled_queues`.
-    assert named(report.hidden_messages) == {("orders", 0, 0, 39, 40)}
+    assert named(report.hidden_messages) == {("orders", 0, 0, 4, 5)}
+    with open_small(root, "r") as reader:
+        (made_again,) = reader.recovery.refilled_queues
+        assert (made_again.first, made_again.last, made_again.count) == (0, 4, 5)
+
+
+def test_zeros_among_units_of_expired_records_hide_nothing(tmp_path: Path) -> None:
+    """Readers pass over them in each file of a queue but the last."""
+    root = tmp_path / "store"
+    with open_small(root, durability="os") as store:
+        writer = store.writer("orders")
+        for number in range(400):
+            writer.put(b"%d" % number * 20)
+        store.flush()
+        store.trim(before_offset=store.end_offset // 2)
+    with open_small(root, "r") as reader:
+        kept = [message.queue_offset for message in reader.consumer("orders")]
+    first = min((root / "consumequeue" / "orders" / "0").iterdir())
+    begin = int(first.name) // UNIT_SIZE
+    assert begin < kept[0] < begin + 10, "units of both kinds lie in the first file"
+    content = bytearray(first.read_bytes())
+    for expired in (kept[0] - 1, begin):
+        at = (expired - begin) * UNIT_SIZE
+        content[at : at + UNIT_SIZE] = bytes(UNIT_SIZE)
+        first.write_bytes(content)
+        assert verify(root).ok
+        with open_small(root, "r") as reader:
+            assert [message.queue_offset for message in reader.consumer("orders")] == kept
+            assert reader.recovery.refilled_queues == ()
+    at = (kept[2] - begin) * UNIT_SIZE
+    content[at : at + UNIT_SIZE] = bytes(UNIT_SIZE)
+    first.write_bytes(content)
+    assert not verify(root).ok
 
 
 def test_beside_java_only_the_newest_records_may_wait(tmp_path: Path) -> None:

@@ -92,10 +92,11 @@ def odd_file(start: int, length: int, size: int) -> str:
 
 
 class _Look(NamedTuple):
-    """What one file of a queue holds: units written from its first one on, and what `check_units`
-    says of them; None where they do not all agree with their records."""
+    """The units [begin, end) of a file, and what `check_units` says of them; None where they do
+    not all agree with their records."""
 
-    units: int
+    begin: int
+    end: int
     checked: tuple[int, int, int, int, int] | None
 
 
@@ -103,7 +104,7 @@ class _Look(NamedTuple):
 _DANGLING: Final = "points to no record"
 
 #: The owner of the store has removed the file since it was listed: its records have expired.
-_GONE = _Look(-1, None)
+_GONE = _Look(0, -1, None)
 
 
 class _QueueWalk:
@@ -142,15 +143,28 @@ class _QueueWalk:
             return None
         try:
             with self._open(start) as file:
-                units = queue_file.written_units(file)
+                begin, end = self._written(file)
                 if self._growing:
-                    units = queue_file.first_kept(file, 0, units, self._facts.end)
+                    end = queue_file.first_kept(file, begin, end - begin, self._facts.end)
                 try:
-                    return _Look(units, self._check(file, 0, units))
+                    return _Look(begin, end, self._check(file, begin, end - begin))
                 except CorruptRecordError:
-                    return _Look(units, None)
+                    return _Look(begin, end, None)
         except FileNotFoundError:
             return _GONE
+
+    def _written(self, file: MappedFile) -> tuple[int, int]:
+        """The units of a file as readers find them: those of the last file end at the first that
+        was not written. In a file before it zeros in front of the first kept unit end nothing."""
+        end = queue_file.written_units(file)
+        units = file.size // UNIT_SIZE
+        if end == units or file.start_offset == self.files[-1][0]:
+            return 0, end
+        minimum = self._facts.minimum
+        if queue_file.first_kept(file, 0, end, minimum) < end:
+            return 0, end
+        begin = queue_file.first_kept(file, end, units - end, minimum)
+        return begin, begin + queue_file.written_units(file, begin)
 
     def run(self, looks: Iterator[_Look | None]) -> QueueSeen:
         """Judges the queue; `looks` gives what `look` said of its files, in order."""
@@ -176,7 +190,7 @@ class _QueueWalk:
                 self._behind(start)
                 continue
             self._judge(start, look)
-            ended = look.units < length // UNIT_SIZE
+            ended = look.end < length // UNIT_SIZE
         self._extension.close()
         return QueueSeen(
             self._topic,
@@ -208,15 +222,15 @@ class _QueueWalk:
     def _judge(self, start: int, look: _Look) -> None:
         """The units of a file: all together where all is well, else step by step, where it is not,
         one by one."""
-        if look.units == 0:
+        if look.end == 0:
             return
-        self._findings.counts.units += look.units
-        self._next = start // UNIT_SIZE + look.units
+        self._findings.counts.units += look.end - look.begin
+        self._next = start // UNIT_SIZE + look.end
         if look.checked is not None and self._took(look.checked):
             return
         with contextlib.suppress(FileNotFoundError), self._open(start) as file:
-            for begin in range(0, look.units, STEP_UNITS):
-                count = min(STEP_UNITS, look.units - begin)
+            for begin in range(look.begin, look.end, STEP_UNITS):
+                count = min(STEP_UNITS, look.end - begin)
                 try:
                     took = self._took(self._check(file, begin, count))
                 except CorruptRecordError:
