@@ -40,8 +40,6 @@ RENAMED: Final = {
     ("rocketstore.log.recovery_report", "Island"): ("rocketstore.log.damage", "ValidRun"),
     ("rocketstore.option_values", "Durability"): ("builtins", "str"),  # a plain text now
 }
-#: Packages that are gone, above modules of `MOVED`.
-PACKAGES: Final = ("rocketstore.services",)
 
 
 class OldModule:
@@ -64,6 +62,4 @@ class OldModule:
 
 def find(name: str) -> ModuleSpec | None:
     """The module of an old name; None for any other name."""
-    if name not in MOVED and name not in PACKAGES:
-        return None
-    return ModuleSpec(name, OldModule, is_package=name in PACKAGES)  # type: ignore[arg-type]
+    return ModuleSpec(name, OldModule) if name in MOVED else None  # type: ignore[arg-type]

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Literal, Never, Unpack
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
-from rocketstore.errors import (
-    DurabilityTimeoutError,
-    StoreReplacedError,
-)
+from rocketstore.errors import DurabilityTimeoutError, StoreReplacedError
 from rocketstore.log.read.query import answers_of, key_query
 from rocketstore.log.read.time_search import Boundary
 from rocketstore.puts.put_batch import NewMessage, put_batch
 from rocketstore.puts.put_message import put_message
-from rocketstore.store_info import Mode, StoreFacts
+from rocketstore.service_access import ServiceAccess
+from rocketstore.store_info import Mode
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
 from rocketstore.values.public import public
@@ -42,7 +40,7 @@ __all__ = ["Mode", "Store"]
 
 
 @public
-class Store(StoreFacts):
+class Store(ServiceAccess):
     """An open store. Made by `rocketstore.open`; use it as a context manager, from any thread."""
 
     # ---- writing ----

@@ -15,16 +15,18 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import ParamSpec
+from typing import ParamSpec, Protocol, TypeVar, cast
 
 from rocketstore._native.sync.futex import EventCount
+from rocketstore.errors import StoreClosedError
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import start_thread
 
-__all__ = ["Closing", "Steps", "in_the_middle"]
+__all__ = ["Closing", "Guest", "Guests", "Steps", "in_the_middle"]
 
 logger = logging.getLogger(__name__)
 _Arguments = ParamSpec("_Arguments")
+_Kind = TypeVar("_Kind", bound="Guest")
 
 #: Join timeout of the closing thread, seconds, so that no thread of the store is left; bounded
 #: because a signal handler may interrupt the join.
@@ -33,7 +35,7 @@ LAST_LINES_S = 1.0
 GUESTS = frozenset(
     (
         *("__main__", "aio", "api", "archive", "arrow", "cli", "metrics"),
-        *("scanning", "shipping", "spark", "tools"),
+        *("scanning", "services", "shipping", "spark", "tools"),
     )
 )
 
@@ -136,3 +138,37 @@ class Steps:
         """Raises the first error, if there was one."""
         if self.error is not None:
             raise without_frames(self.error)
+
+
+class Guest(Protocol):
+    """A service of one open store."""
+
+    def stop(self) -> None:
+        """Ends its threads, within seconds. The store still takes puts; nothing comes after it."""
+
+
+class Guests:
+    """The services of one open store, each made once, whichever `Store` object asks first."""
+
+    def __init__(self) -> None:
+        # Held while one is made, which may ask for another.
+        self._lock = threading.RLock()
+        self._made: dict[type[Guest], Guest] = {}
+        self._over = False
+
+    def get(self, kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
+        """The service of this kind; StoreClosedError once the store closes."""
+        with self._lock:
+            if kind not in self._made:
+                if self._over:
+                    raise StoreClosedError(f"the store closes: {kind.__name__} cannot begin")
+                self._made[kind] = make()
+            return cast("_Kind", self._made[kind])
+
+    def stop(self) -> None:
+        """Stops all of them, the newest first. Idempotent."""
+        with self._lock:
+            self._over = True
+            made = list(self._made.values())
+        for guest in reversed(made):
+            guest.stop()

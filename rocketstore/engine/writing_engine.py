@@ -1,11 +1,12 @@
 """The engine of a store that is open for writing.
 
-Closing: refuse puts → flush → dispatch → sync derived files → clean mark → unlock.
+Closing: stop services → refuse puts → flush → dispatch → sync derived files → clean mark → unlock.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from rocketstore._native.put.writer import Writer as NativeWriter
 from rocketstore.engine import exit_hook
 from rocketstore.engine.engine import CloseMode, Engine, Opened
 from rocketstore.engine.parts import largest_body, ring_bytes
+from rocketstore.engine.shutdown import Guests
 from rocketstore.engine.trim import Trim
 from rocketstore.errors import BackpressureError, ConfigError
 from rocketstore.log.layout.lock import remove_abort
@@ -62,6 +64,7 @@ class WritingEngine(Engine):
         self._segments = parts.log
         self._dispatcher = parts.dispatcher
         self._writers: dict[tuple[str, int], NativeWriter] = {}
+        self.guests = Guests()
         self._destroyed = False
 
     def start(self) -> None:
@@ -163,8 +166,8 @@ class WritingEngine(Engine):
                 trim = Trim(self.write, self._segments, self._queues, self.reader, limit_ms)
                 return trim.run(before_offset, before_ms)
         finally:
-            if self._closing.begun:  # by a signal's handler, which could not wait for us
-                self.close()
+            if self._closing.begun and threading.current_thread() is threading.main_thread():
+                self.close()  # a signal's handler began it, and could not wait for us
 
     # ---- the end ----
 
@@ -193,6 +196,11 @@ class WritingEngine(Engine):
             remove_store(self.layout)
         finally:
             self.write.lock.release()
+
+    def _close(self, mode: CloseMode) -> None:
+        """Services end while the store still takes puts, and while none of them is in a trim."""
+        self.guests.stop()
+        super()._close(mode)
 
     def _close_parts(self, mode: CloseMode) -> None:
         try:

@@ -37,6 +37,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("one store, wired", ("engine",)),
     ("uses of a store", ("puts", "scanning")),
     ("the store that users hold", ("store_info", "writer", "consumer")),
+    ("the store that users hold", ("service_access",)),
     ("the store that users hold", ("shipping",)),
     ("the store that users hold", ("store",)),
     ("guests of a store", ("services", "replication", "completion_port")),
