@@ -15,8 +15,8 @@ order, its `query` finds them by key. `scan` reads a store as columns, `ship` co
 archive. `StoreConfig` explains every option.
 
 Modules for more: `aio` (asyncio), `columns` (names and types of columns), `config` (options),
-`errors` (all errors), `message`, `arrow`, `metrics` (Prometheus), `spark`, `tools` (verify, repair,
-rebuild), `cli` (the command line).
+`errors` (all errors), `message`, `arrow`, `metrics` (Prometheus), `spark`, `testing` (for tests of
+programs that use a store), `tools` (verify, repair, rebuild), `cli` (the command line).
 
 A program imports from here and from these modules. All other modules are inner ones: `api`,
 `store`, `store_info`, `writer`, `consumer`, `completion_port` and `shipping` hold what is exported;
@@ -190,7 +190,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     _MODULE_OF["open"] = _MODULE_OF.pop("open_store")
     #: Modules that users import, beside the names.
     _MODULES = ("aio", "arrow", "cli", "columns", "config", "errors", "message", "metrics")
-    _MODULES += ("spark", "tools")
+    _MODULES += ("spark", "testing", "tools")
 
     #: What pickles name that is not for users.
     _RESTORERS = {
@@ -233,7 +233,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
 
     def __dir__():
         """What completion shows. Modules with an extra, as pyarrow, show once they are imported."""
-        plain = ("aio", "columns", "config", "errors", "message", "tools")
+        plain = ("aio", "columns", "config", "errors", "message", "testing", "tools")
         loaded = (name for name in _MODULES if name in globals())
         return sorted({*__all__, *plain, *loaded, "__version__"})
 

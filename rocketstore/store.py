@@ -213,7 +213,7 @@ class Store(ServiceAccess):
 
         engine = self._writable("put_columns")
         most = engine.config.max_message_size_bytes
-        made = message_columns(self.put_columns, bodies, columns, most)
+        made = message_columns(self.put_columns, bodies, columns, most, engine.write.clock)
         return put_columns(engine, bodies, made, durability, timeout_s)
 
     def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:

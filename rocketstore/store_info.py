@@ -16,6 +16,7 @@ from rocketstore.log.read.named_topics import check_listed
 from rocketstore.stats.histogram import Latency
 from rocketstore.stats.statistics import Statistics
 from rocketstore.values.arguments import text, whole_number
+from rocketstore.values.clock import ManualClock
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -163,6 +164,18 @@ class StoreFacts:
     def config(self) -> StoreConfig:
         """The options in force; sizes are those of the files."""
         return self._engine.config
+
+    @property
+    def path(self) -> str:
+        """The directory of the store, as the open was given it."""
+        return self._engine.path
+
+    @property
+    def clock(self) -> ManualClock | None:
+        """The clock that the open was given; None: that of the system, or a store open to read."""
+        engine = self._engine
+        clock = engine.write.clock if isinstance(engine, WritingEngine) else None
+        return clock if isinstance(clock, ManualClock) else None
 
     @property
     def flags(self) -> RunningFlags:

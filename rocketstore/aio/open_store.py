@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore.config import OpenOptions
-    from rocketstore.values import Durability, Listener, Progress
+    from rocketstore.values import Durability, Listener, ManualClock, Progress
 
 __all__ = ["Opening", "attach", "open_store"]
 
@@ -96,6 +96,7 @@ def open_store(
     on_recovery: Progress | None = None,
     untrusted: bool = False,
     check_queues: bool = False,
+    clock: ManualClock | None = None,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
     **options: Unpack[OpenOptions],
@@ -103,7 +104,7 @@ def open_store(
     """Opens a store for the running loop: `async with rocketstore.aio.open(path) as store`.
 
     Args:
-        path … check_queues, options: as in `rocketstore.open`, which runs on a thread.
+        path … clock, options: as in `rocketstore.open`, which runs on a thread.
         max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that
             a put waits before it is put.
         max_in_flight_bytes: bytes of their records likewise, 1 or more; one record fits always.
@@ -122,6 +123,7 @@ def open_store(
         on_recovery=on_recovery,
         untrusted=untrusted,
         check_queues=check_queues,
+        clock=clock,
         **options,
     )
     return Opening(opened, limits)

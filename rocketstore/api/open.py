@@ -9,11 +9,12 @@ from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import OpenOptions
 from rocketstore.engine.exit_hook import open_at
 from rocketstore.engine.open import open_engine
-from rocketstore.engine.open_options import Options
+from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreClosedError
 from rocketstore.store import Mode, Store
 from rocketstore.values.callbacks import Listener, Progress
+from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability
 from rocketstore.values.public import public
 
@@ -31,6 +32,7 @@ def open_store(
     on_recovery: Progress | None = None,
     untrusted: bool = False,
     check_queues: bool = False,
+    clock: ManualClock | None = None,
     **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
@@ -53,6 +55,8 @@ def open_store(
         check_queues: The open compares the queues with the whole log, at any size and after any
             stop. Without it the open compares them only where another program may have changed
             them, and reads no more than 256 MiB of the log for it. `recovery.refilled_queues` says what was missing.
+        clock: For tests: a `rocketstore.testing.ManualClock`, which store times and whatever the
+            store does at a time of its own follow. None: the clock of the system.
 
     Raises:
         ConfigError: An unknown or wrong option, or one that contradicts the files.
@@ -85,7 +89,11 @@ def open_store(
         config = config.replace(**given)
     if untrusted and mode != "r":
         raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
-    options_given = Options(config, force, on_arrival, on_recovery, untrusted, check_queues)
+    if clock is not None and not isinstance(clock, ManualClock):
+        raise ConfigError("clock", clock, "None or a rocketstore.testing.ManualClock")
+    options_given = Options(
+        config, force, on_arrival, on_recovery, untrusted, check_queues, clock or SYSTEM_CLOCK
+    )
     return Store(open_engine(path, mode, options_given), mode)
 
 

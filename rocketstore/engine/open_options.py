@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.os import syscalls
 from rocketstore.config import StoreConfig
 from rocketstore.values.callbacks import Listener, Progress
+from rocketstore.values.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.lock import StoreLock
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import Access
 
-__all__ = ["Options", "Request"]
+__all__ = ["SYSTEM_CLOCK", "Options", "Request"]
+
+#: Read through the table of system calls, as the native part reads it.
+SYSTEM_CLOCK: Final = SystemClock(syscalls.realtime_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Options:
     on_recovery: Progress | None = None
     untrusted: bool = False
     check_queues: bool = False
+    clock: Clock = SYSTEM_CLOCK
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rocketstore.log.read.batch_queues import BatchQueues
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.log.worker import Worker
+    from rocketstore.values.clock import Clock
 
 __all__ = ["ReadParts", "WriteParts", "largest_body", "ring_bytes"]
 
@@ -93,6 +94,7 @@ class WriteParts:
     blocks: SegmentBlocks
     queues: ConsumeQueueStore
     index: IndexStore | None
+    clock: Clock
     expects_put: bool = False
 
     def expect_put(self, queues: Sequence[QueueState]) -> None:

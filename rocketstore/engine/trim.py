@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketstore._native.os import syscalls
 from rocketstore.engine.shutdown import Steps
 from rocketstore.errors import BackpressureError
 
@@ -84,7 +83,7 @@ class Trim:
     def _below(self, before_ms: int | None) -> int:
         """End of the last segment whose messages were all stored before `before_ms`."""
         assert before_ms is not None
-        now = syscalls.realtime_ms()
+        now = self._write.clock.now_ms()
         target = self._minimum
         for file in self._segments.files[1:]:
             # The newest message of the files before is not newer than the first of this one. What

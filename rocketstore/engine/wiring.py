@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.append.direct_write import WriteThrough
 from rocketstore._native.append.page_populator import PagesAhead
 from rocketstore._native.append.zero_fill import prewrite
-from rocketstore._native.os import syscalls
 from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.durations import Durations
 from rocketstore.engine.catch_up import dispatch_for_reader
 from rocketstore.engine.engine import Guard, MemoryEngine, Opened
 from rocketstore.engine.initial_offset import InitialOffset
+from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.engine.parts import WriteParts, ring_bytes
 from rocketstore.engine.tickets import Completions
 from rocketstore.engine.writing_engine import WritingEngine
@@ -166,7 +166,9 @@ class Wiring:
         put_times = Durations(PUT_TIME_BOUNDS_NS)
         self.statistics = StoreStatistics(self.put_states.totals, put_times=put_times.take)
         self.live = SecondNames(parts.layout)
-        self.clock = ClockMonitor().look
+        # One that is moved by hand steps as its owner likes.
+        own_clock = parts.options.clock is SYSTEM_CLOCK
+        self.clock = (ClockMonitor().look,) if own_clock else ()
         # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
         self.prewritten = config.prewrite and self.ring is not None
         self.blocks = self._make_blocks()
@@ -216,6 +218,7 @@ class Wiring:
             blocks=self.blocks,
             queues=parts.queues,
             index=parts.index,
+            clock=parts.options.clock,
         )
 
     # ---- the log's next file ----
@@ -369,7 +372,7 @@ class Wiring:
             index=parts.index,
             fingerprint=lambda end, start: recovery.fingerprint(parts.log, end, start),
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
-            every_second=(self.statistics.sample, self.clock, parts.offsets.merge_now_and_then),
+            every_second=(self.statistics.sample, *self.clock, parts.offsets.merge_now_and_then),
         )
 
 
@@ -403,7 +406,7 @@ def _last_time(parts: ReadParts) -> int:
     """The least store time of the next put. Store times do not fall, unless the last one is far
     ahead of the clock; then store.json and the index note where they fall (D-28)."""
     last = parts.report.last_store_timestamp_ms
-    now = syscalls.realtime_ms()
+    now = parts.options.clock.now_ms()
     if last > now + FUTURE_MS:
         logger.warning(
             "%s: the last store time, %d, is %d s ahead of the clock; store times fall once",

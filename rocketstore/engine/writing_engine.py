@@ -66,6 +66,7 @@ class WritingEngine(Engine):
         self._writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests()
         self._destroyed = False
+        self._unfollow = write.clock.follow(write.commit_log.log.stand_at)
 
     def start(self) -> None:
         """Starts the workers. After an error, or an exception of a signal's handler, some may run:
@@ -225,6 +226,7 @@ class WritingEngine(Engine):
         for worker in write.workers():
             worker.stop()
         write.commit_log.end()
+        self._unfollow()
         if clean and write.commit_log.failure is None:
             steps.take(self._dispatcher.catch_up, self.positions.visible)
         self._dispatcher.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Required, TypedDict
 
@@ -14,6 +13,7 @@ from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import check_topic
 from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
+from rocketstore.values.clock import Clock, SystemClock
 from rocketstore.values.compression import COMPRESSION_BITS
 from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
@@ -71,7 +71,11 @@ class MessageColumns(TypedDict, total=False):
 
 
 def message_columns(
-    function: Callable[..., object], bodies: Column, columns: MessageColumns, max_body_bytes: int
+    function: Callable[..., object],
+    bodies: Column,
+    columns: MessageColumns,
+    max_body_bytes: int,
+    clock: Clock | None = None,
 ) -> native.MessageColumns:
     """Columns as `encode_frames` says, of one length and in one layout; `function` was called with
     them."""
@@ -94,7 +98,7 @@ def message_columns(
         checked,
         topic_places(columns.get("topic_rows"), count, len(checked)),
         queue_column(columns.get("queue_ids", 0), count),
-        born_column(columns.get("born_timestamps_ms"), count),
+        born_column(columns.get("born_timestamps_ms"), count, (clock or SystemClock()).now_ms()),
         born_host=columns.get("born_host", "127.0.0.1:0"),
         max_body=max_body_bytes,
         refused=refuse_reserved,
@@ -182,8 +186,8 @@ def queue_column(given: Any, count: int) -> Any:
     return queues
 
 
-def born_column(given: Any, count: int) -> Any:
-    born = whole(given, time.time_ns() // 1_000_000, count, np.int64, "born_timestamps_ms")
+def born_column(given: Any, count: int, now_ms: int) -> Any:
+    born = whole(given, now_ms, count, np.int64, "born_timestamps_ms")
     wrong = np.flatnonzero(born == NO_TIME)
     if wrong.size:
         refuse_number("born_timestamps_ms", born, wrong, f"{NO_TIME + 1} … {2**63 - 1}")

@@ -5,6 +5,7 @@ A module here imports nothing of the package but `errors` and its neighbours.
 What there is:
     arguments: checks of the arguments of public functions, and the types of bodies and columns.
     callbacks: the types of what callers pass in to be called.
+    clock: the system's clock, and one that a test moves by hand.
     compression: bodies that a client compressed; `rocketstore.decompress`.
     durability: the three promises, and texts of hosts, delays and queue ids.
     foreign: names in a directory that are none of a store's.
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         whole_number,
     )
     from rocketstore.values.callbacks import Listener, Progress
+    from rocketstore.values.clock import ManualClock
     from rocketstore.values.compression import COMPRESSED, COMPRESSION_BITS, plain_body
     from rocketstore.values.durability import Durability, durability_of
     from rocketstore.values.foreign import foreign_names, no_store
@@ -67,6 +69,7 @@ __all__ = [
     "Durability",
     "KeyRows",
     "Listener",
+    "ManualClock",
     "Numbers",
     "Pool",
     "Progress",
@@ -98,6 +101,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "arguments": "ArrowArray Body Column KeyRows Numbers TextRows at_most seconds text"
             " whole_number",
             "callbacks": "Listener Progress",
+            "clock": "ManualClock",
             "compression": "COMPRESSED COMPRESSION_BITS plain_body",
             "durability": "Durability durability_of",
             "foreign": "foreign_names no_store",

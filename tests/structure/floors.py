@@ -45,20 +45,20 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools", ("tools",)),
     ("the package itself", ("__init__",)),
     ("faces", ("arrow",)),
-    ("faces", ("aio", "metrics", "spark")),
+    ("faces", ("aio", "metrics", "spark", "testing")),
     ("faces", ("cli", "ui")),
     ("faces", ("__main__",)),
 )
 RANK = {room: floor for floor, (_, rooms) in enumerate(FLOORS) for room in rooms}
 
 #: Faces use names that `rocketstore` and its public packages export, nothing else.
-FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "ui"))
+FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "testing", "ui"))
 #: Packages whose `__all__` a face may use, beside `rocketstore` itself.
 PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"
     for name in (
         *("archive", "arrow", "columns", "config", "consuming", "errors", "message", "puts"),
-        *("scanning", "spark", "stats", "store_info", "tools", "values"),
+        *("scanning", "spark", "stats", "store_info", "testing", "tools", "values"),
     )
 )
 

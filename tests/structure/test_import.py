@@ -79,7 +79,7 @@ def test_completion_shows_what_users_use() -> None:
             ).stdout
         )
     )
-    modules = {"aio", "columns", "config", "errors", "message", "tools"}
+    modules = {"aio", "columns", "config", "errors", "message", "testing", "tools"}
     assert shown == {*exported(), *modules, "__version__"}
 
 

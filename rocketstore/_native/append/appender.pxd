@@ -38,6 +38,7 @@ cdef class Log:
     cdef bint buffered
     cdef int met  # the promise that every append meets at once
     cdef bint visible_when_flushed
+    cdef int64_t (*flowing_ns)() noexcept nogil  # what moves the clock by itself: now_ns, or nothing
     cdef int64_t clock_offset_ns
     cdef int64_t full_start  # of the segment that had no room for a put, the last time that happened
     cdef rs_host store_host
@@ -45,7 +46,7 @@ cdef class Log:
     cdef public int64_t sync_flush_timeout_ms
 
     cdef int64_t now_ms(self) noexcept nogil
-    cdef rs_status append_locked(self, append_call *call) noexcept nogil
+    cdef inline rs_status append_locked(self, append_call *call) noexcept nogil
     cdef rs_status append_many_locked(self, append_call *call) noexcept nogil
     cdef rs_status settle_locked(self, rs_status status) noexcept nogil
     cdef void publish(self) noexcept nogil

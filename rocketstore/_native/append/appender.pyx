@@ -9,7 +9,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from rocketstore._native.format.csrc_atomic cimport rs_load_int, rs_store_int, rs_store_max
+from rocketstore._native.format.csrc_atomic cimport (
+    rs_load_int, rs_load_int64, rs_store_int, rs_store_int64, rs_store_max,
+)
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
     RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, RS_POSITIONS_AT_COMMITTED,
@@ -28,7 +30,7 @@ from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, set_host
-from rocketstore._native.os.syscalls cimport check_forked, process_token
+from rocketstore._native.os.syscalls cimport check_forked, forked_since, process_token
 from rocketstore._native.sync.wait_queue cimport WaitQueue
 from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns, wall_ns
 
@@ -45,6 +47,10 @@ cdef enum:
     STATE_OPEN = 1
     STATE_REFUSING = 2  # a running flag forbids puts
     STATE_FAILED = 3  # the owner knows why
+
+cdef int64_t standing_ns() noexcept nogil:
+    return 0
+
 
 @cython.final
 @cython.auto_pickle(False)
@@ -80,7 +86,7 @@ cdef class Log:
         self.log.last_record_start, self.log.notify_at = -1, INT64_MAX
         self.log.file_size = file_size
         set_host(&self.store_host, pack_host(store_host))
-        self.clock_offset_ns = wall_ns() - now_ns()
+        self.flowing_ns, self.clock_offset_ns = now_ns, wall_ns() - now_ns()
 
     def start(self, int64_t end_offset, int64_t last_record_start, int64_t last_store_timestamp_ms,
               MappedFile segment=None, MappedFile buffer=None):
@@ -165,6 +171,16 @@ cdef class Log:
             self.log.notify_at = offset
             self.mutex.unlock()
 
+    def stand_at(self, int64_t when_ms):
+        """The clock is moved by hand: it says `when_ms` until the next call. Store times do not fall."""
+        if forked_since(self.token):
+            return  # the parent's clock, in a child that puts nothing
+        with nogil:
+            self.mutex.lock()
+            self.flowing_ns = standing_ns
+            rs_store_int64(&self.clock_offset_ns, when_ms * 1_000_000)
+            self.mutex.unlock()
+
     def refuse(self, bint closed, bint failed=False):
         """No append after this returns: closed or failed for good, else until admit()."""
         cdef int state = STATE_CLOSED if closed else STATE_FAILED if failed else STATE_REFUSING
@@ -201,8 +217,9 @@ cdef class Log:
         return self.buffered and self.log.ring is NULL
 
     cdef int64_t now_ms(self) noexcept nogil:
-        """Wall clock at open plus the monotonic clock: later steps of the wall clock do not show."""
-        return (now_ns() + self.clock_offset_ns) // 1_000_000
+        """Wall clock at open plus the monotonic clock: later steps of the wall clock do not show. After
+        stand_at what that says."""
+        return (self.flowing_ns() + rs_load_int64(&self.clock_offset_ns)) // 1_000_000
 
     cdef void publish(self) noexcept nogil:
         """On the mapped path what is written is committed, and visible unless that waits for a flush."""
@@ -213,7 +230,7 @@ cdef class Log:
             if not self.visible_when_flushed:
                 rs_position_store(self.log.positions, RS_POSITIONS_AT_VISIBLE, wrote)
 
-    cdef rs_status append_locked(self, append_call *call) noexcept nogil:
+    cdef inline rs_status append_locked(self, append_call *call) noexcept nogil:
         if rs_load_int(&self.state) != STATE_OPEN:
             return <rs_status>REFUSED
         call.now_ms = self.now_ms()
