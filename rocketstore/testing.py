@@ -88,7 +88,7 @@ def crash_and_reopen(store: rocketstore.Store) -> rocketstore.Store:
     store meanwhile. A loss of power takes more; this does not simulate one.
 
     Raises:
-        ValueError: The store was opened with mode "r", or has directories of its log elsewhere.
+        StoreReadOnlyError: The store was opened with mode "r".
         StoreClosedError: The store was closed.
         OSError: There is no room for a copy of the store.
     """
