@@ -87,18 +87,27 @@ class ConfigError(RocketStoreError, ValueError):
 
 class StoreLockedError(RocketStoreError):
     """A process has the store open for writing, perhaps this very one. `holder` says who, as far
-    as it is known, and `remedy` what can be done."""
+    as it is known, and `remedy` what can be done. `waited_s`: how long an open with `wait_s` has
+    waited for it, in vain; 0 where none waited."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
-    def __init__(self, path: str, holder: str, remedy: str = HINTS["close_or_reader"]) -> None:
-        super().__init__(path, holder, remedy)
+    def __init__(
+        self,
+        path: str,
+        holder: str,
+        remedy: str = HINTS["close_or_reader"],
+        waited_s: float = 0.0,
+    ) -> None:
+        super().__init__(path, holder, remedy, *([waited_s] if waited_s else []))
         self.path = path
         self.holder = holder
         self.remedy = remedy
+        self.waited_s = waited_s
 
     def __str__(self) -> str:
-        return f"{self.path} is locked by {self.holder}; {self.remedy}"
+        waited = f", after {self.waited_s:.1f} s of waiting for it" if self.waited_s else ""
+        return f"{self.path} is locked by {self.holder}{waited}; {self.remedy}"
 
 
 class StoreRecoveringError(StoreLockedError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Unpack
 
 import rocketstore
 from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES, THREADS
@@ -23,12 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Opening", "attach", "open_store"]
 
+#: A part of a wait for the lock of another process, seconds, and the longest that is not cut into
+#: parts: each open waits a second.
+PART_S: Final = 1.0
+LAST_PART_S: Final = 2.0
+SHORTEST_S: Final = 0.001
+
 
 class Opening(AlsoCoroutine[Store]):
     """A store that is about to be opened: `async with` it, or await it and close the store
     yourself."""
 
-    def __init__(self, opened: Callable[[], rocketstore.Store], limits: dict[str, int]) -> None:
+    def __init__(self, opened: _Waiting, limits: dict[str, int]) -> None:
         """Made by `open`."""
         self._opened = opened
         self._limits = limits
@@ -80,6 +87,7 @@ class Opening(AlsoCoroutine[Store]):
             return Store(store, threads, owns=True, **self._limits)
         except BaseException:
             # A cancelled open goes on in its thread: nobody must find the store locked afterwards.
+            self._opened.unwanted = True
             opening.add_done_callback(_close_unwanted)
             threads.shutdown(wait=False)
             raise
@@ -97,6 +105,7 @@ def open_store(
     untrusted: bool = False,
     check_queues: bool = False,
     clock: ManualClock | None = None,
+    wait_s: float = 0.0,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
     **options: Unpack[OpenOptions],
@@ -104,7 +113,8 @@ def open_store(
     """Opens a store for the running loop: `async with rocketstore.aio.open(path) as store`.
 
     Args:
-        path … clock, options: as in `rocketstore.open`, which runs on a thread.
+        path … wait_s, options: as in `rocketstore.open`, which runs on a thread. A cancelled open
+            stops waiting for the lock within two seconds.
         max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that
             a put waits before it is put.
         max_in_flight_bytes: bytes of their records likewise, 1 or more; one record fits always.
@@ -126,7 +136,7 @@ def open_store(
         clock=clock,
         **options,
     )
-    return Opening(opened, limits)
+    return Opening(_Waiting(opened, mode, wait_s), limits)
 
 
 def attach(
@@ -152,6 +162,36 @@ def _limits(max_in_flight: int, max_in_flight_bytes: int) -> dict[str, int]:
         if type(value) is not int or value < 1:
             raise rocketstore.ConfigError(name, value, "1 or more")
     return limits
+
+
+class _Waiting:
+    """An open that waits for the lock a while at a time: one that is cancelled must not hold its
+    thread, and the end of the process, until `wait_s` is over."""
+
+    def __init__(self, opened: Callable[..., rocketstore.Store], mode: str, wait_s: float) -> None:
+        self._opened = opened
+        self._wait_s = wait_s
+        #: rocketstore.open says what is wrong, with the value that was given.
+        self._at_once = mode == "r" or type(wait_s) not in (int, float) or not wait_s > LAST_PART_S
+        self.unwanted = False
+
+    def __call__(self) -> rocketstore.Store:
+        if self._at_once:
+            return self._opened(wait_s=self._wait_s)
+        began = time.monotonic()
+        while True:
+            left_s = self._wait_s - (time.monotonic() - began)
+            try:
+                part_s = max(left_s, SHORTEST_S) if left_s < LAST_PART_S else PART_S
+                return self._opened(wait_s=part_s)
+            except rocketstore.StoreLockedError as error:
+                if not error.waited_s:  # by this process: waiting does not help
+                    raise
+                waited_s = time.monotonic() - began
+                if self.unwanted or waited_s >= self._wait_s:
+                    raise rocketstore.StoreLockedError(
+                        error.path, error.holder, error.remedy, waited_s
+                    ) from None
 
 
 def _close_unwanted(opening: Future[rocketstore.Store]) -> None:

@@ -13,6 +13,7 @@ from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreClosedError
 from rocketstore.store import Mode, Store
+from rocketstore.values.arguments import YEAR_S
 from rocketstore.values.callbacks import Listener, Progress
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability
@@ -33,6 +34,7 @@ def open_store(
     untrusted: bool = False,
     check_queues: bool = False,
     clock: ManualClock | None = None,
+    wait_s: float = 0.0,
     **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
@@ -57,10 +59,14 @@ def open_store(
             them, and reads no more than 256 MiB of the log for it. `recovery.refilled_queues` says what was missing.
         clock: For tests: a `rocketstore.testing.ManualClock`, which store times and whatever the
             store does at a time of its own follow. None: the clock of the system.
+        wait_s: How long an open for writing waits until another process that has the store open
+            closes it, or ends, seconds; `float("inf")` without end. An open waits one second in any
+            case, and does not wait for a store that this process has open.
 
     Raises:
         ConfigError: An unknown or wrong option, or one that contradicts the files.
-        StoreLockedError: Another process has the store open for writing.
+        StoreLockedError: Another process has the store open for writing, still after `wait_s`;
+            `waited_s` says how long this one waited.
         StoreRecoveringError: With mode "r", a process recovers or rebuilds the store.
         MissingSegmentsError: Files of the commit log are missing.
         ReadFailedError: With `untrusted`, a log larger than half of the memory, or one that
@@ -91,8 +97,19 @@ def open_store(
         raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
     if clock is not None and not isinstance(clock, ManualClock):
         raise ConfigError("clock", clock, "None or a rocketstore.testing.ManualClock")
+    if type(wait_s) not in (int, float) or not wait_s >= 0:
+        raise ConfigError("wait_s", wait_s, "a number of seconds, 0 or more")
+    if wait_s and mode == "r":
+        raise ConfigError("wait_s", wait_s, "of mode 'rw' or 'r+': a reader takes no lock")
     options_given = Options(
-        config, force, on_arrival, on_recovery, untrusted, check_queues, clock or SYSTEM_CLOCK
+        config,
+        force,
+        on_arrival,
+        on_recovery,
+        untrusted,
+        check_queues,
+        clock=clock or SYSTEM_CLOCK,
+        wait_s=min(wait_s, YEAR_S),
     )
     return Store(open_engine(path, mode, options_given), mode)
 

@@ -8,6 +8,7 @@ disk changes.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
+from rocketstore._native.sync.futex import EventCount
 from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.engine import FollowingEngine, Guard, MemoryEngine, Opened, SucceedingEngine
@@ -32,7 +34,13 @@ from rocketstore.engine.phases import (
 from rocketstore.engine.preflight import preflight
 from rocketstore.engine.wiring import OwnFiles, memory_engine, writing_engine
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import HINTS, ConfigError, MissingSegmentsError, StoreRecoveringError
+from rocketstore.errors import (
+    HINTS,
+    ConfigError,
+    MissingSegmentsError,
+    StoreLockedError,
+    StoreRecoveringError,
+)
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.follow.follower import Follower
@@ -40,7 +48,7 @@ from rocketstore.log.follow.views import FollowerIndex, FollowerPositions
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.identity import StoreIdentity, lock_state
-from rocketstore.log.layout.lock import StoreLock, describe_recovery
+from rocketstore.log.layout.lock import HELD_HERE, RETRY_MS, StoreLock, describe_recovery
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.positions_page import boot_id
 from rocketstore.log.recovery.missing_segments import has_both_ends, missing_segments
@@ -58,6 +66,8 @@ logger = logging.getLogger(__name__)
 #: that it shows, and its step, seconds.
 RECOVERY_S: Final = 1.0
 READY_STEP_S: Final = 0.002
+#: Pause of a writer's open that waits for the lock, ms.
+WAIT_STEP_MS: Final = 100
 
 __all__ = ["open_engine", "open_for_writing", "planned_recovery"]
 
@@ -68,25 +78,51 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
     Raises:
         StoreLockedError, MissingSegmentsError, ConfigError, OSError: as `rocketstore.open` says.
     """
-    layout = preflight(path, mode, options.config, force=options.force)
-    index_was_there = layout.index.is_dir()
     if mode == "r":
+        layout = preflight(path, mode, options.config, force=options.force)
+        index_was_there = layout.index.is_dir()
         return _open_to_read(Request(path, layout, options, "private", None, index_was_there))
-    make_directories(layout)
-    lock: StoreLock | None = None
+    held: list[StoreLock] = []
     opened: WritingEngine | None = None
     try:
-        lock = StoreLock.acquire(layout)
-        destroy.finish_removal(layout)
-        opened = open_for_writing(Request(path, layout, options, "write", lock, index_was_there))
+        request = _locked(path, mode, options, held)
+        destroy.finish_removal(request.layout)
+        opened = open_for_writing(request)
         opened.start()
         return opened
     except BaseException:
         if opened is not None:
             opened.close()  # the lock goes after the threads that run
-        elif lock is not None:
+        for lock in held:
             lock.release()
         raise
+
+
+def _locked(path: str, mode: str, options: Options, held: list[StoreLock]) -> Request:
+    """The request of a writer that has the lock, for which it waits `options.wait_s`. The lock is
+    added to `held`, also where a signal's handler raises right after.
+
+    Each try looks at the directory once more: its holder may make, change or remove the store
+    until it lets go.
+    """
+    began, retry_ms, index_was_there = time.monotonic(), RETRY_MS, True
+    while True:
+        layout = preflight(path, mode, options.config, force=options.force)
+        # A try that failed may have made it itself.
+        index_was_there = index_was_there and layout.index.is_dir()
+        make_directories(layout)
+        try:
+            held.append(StoreLock.acquire(layout, retry_ms))
+            return Request(path, layout, options, "write", held[0], index_was_there)
+        except StoreLockedError as error:
+            waited_s = time.monotonic() - began
+            left_ms = math.ceil((options.wait_s - waited_s) * 1000)
+            if not options.wait_s or error.remedy == HELD_HERE:  # waiting would not help
+                raise
+            if left_ms <= 0:
+                raise StoreLockedError(error.path, error.holder, error.remedy, waited_s) from None
+        EventCount().wait(0, min(WAIT_STEP_MS, left_ms))
+        retry_ms = min(RETRY_MS, left_ms)
 
 
 def _open_to_read(request: Request) -> Engine:

@@ -32,6 +32,8 @@ class Options:
     untrusted: bool = False
     check_queues: bool = False
     clock: Clock = SYSTEM_CLOCK
+    #: How long an open for writing waits for the lock of another process, seconds.
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

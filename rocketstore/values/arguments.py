@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 else:  # a name to import; what it means only a type checker asks for
     ArrowArray = Body = Column = KeyRows = Numbers = TextRows = object
 
-__all__ = ["at_most", "one_of", "seconds", "text", "texts", "whole_number"]
+__all__ = ["YEAR_S", "at_most", "one_of", "seconds", "text", "texts", "whole_number"]
 
-
+#: The longest wait, seconds.
 YEAR_S = 366 * 86_400.0
 
 

@@ -20,7 +20,9 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import recovery_progress, writer_pid
 
 __all__ = [
+    "HELD_HERE",
     "OUR_MARK",
+    "RETRY_MS",
     "StoreLock",
     "abort_exists",
     "create_abort",
@@ -59,14 +61,15 @@ class StoreLock:
         _held.add(self)
 
     @classmethod
-    def acquire(cls, layout: StoreLayout) -> StoreLock:
+    def acquire(cls, layout: StoreLayout, retry_ms: int = RETRY_MS) -> StoreLock:
         """Takes the lock; makes the file when it is missing.
 
         Raises:
-            StoreLockedError: another process holds it, which is named if it is known.
+            StoreLockedError: another process holds it, which is named if it is known; another
+                rocketstore after `retry_ms`, all others at once.
         """
         path = os.fspath(layout.lock)
-        left_ms = RETRY_MS
+        left_ms = retry_ms
         while True:
             fd = _open_lock(layout)
             try:
