@@ -16,7 +16,7 @@ from rocketstore._native.sync.signal_safe_lock import SingleUse
 from rocketstore.consuming.chosen import LEVELS, chosen_offsets
 from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
-from rocketstore.consuming.start import EDGES, place_of, tag_set
+from rocketstore.consuming.start import EDGES, chosen_queues, place_of, tag_set
 from rocketstore.errors import NoGroupError, RocketStoreError, StoreBehindError, StoreClosedError
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
 from rocketstore.values.kept_errors import without_frames
@@ -71,6 +71,7 @@ class Consumer:
         topic: str,
         *,
         queue_id: int | None = None,
+        queue_ids: Iterable[int] | None = None,
         offset: Edge | int = "earliest",
         when: Timestamp | None = None,
         group: str | None = None,
@@ -84,6 +85,7 @@ class Consumer:
 
         Args:
             queue_id: One queue; None: all queues of the topic, those to come included.
+            queue_ids: Instead of `queue_id`: some queues.
             offset: Where to begin without a stored offset: "earliest", "latest" (what is put from
                 now on) or a queue offset (needs `queue_id`).
             when: Instead of `offset`: begin at the first message stored at this time or later.
@@ -97,15 +99,17 @@ class Consumer:
             raise ValueError("a group needs the store's offset table")
         topic = text("topic", topic)
         group = None if group is None else text("group", group)
-        queue_id = None if queue_id is None else whole_number("queue_id", queue_id, 0)
+        chosen = chosen_queues(queue_id, queue_ids)
+        self._one_queue = chosen[0] if chosen is not None and len(chosen) == 1 else None
         wanted = tag_set(tags)
-        edge, time_ms = place_of(offset, when, queue_id)
+        edge, time_ms = place_of(offset, when, self._one_queue)
         one_of("must_exist", must_exist, (True, False))
         reader.source.check()
-        reader.look_for(topic, queue_id, must_exist=must_exist)
+        for each in chosen or (None,):
+            reader.look_for(topic, each, must_exist=must_exist)
         self._reader = reader
         self._topic = topic
-        self._queue_id = queue_id
+        self._queue_ids = chosen
         self._group = group
         self._one_call = SingleUse(ConsumerBusyError, BUSY)
         self._closed = False
@@ -113,14 +117,14 @@ class Consumer:
         self._columns: ColumnPoll | None = None
         self._stored: GroupPositions | None = None
         if group is not None and offsets is not None:
-            self._stored = GroupPositions(offsets, topic, group, self, wait_flushed, queue_id)
+            self._stored = GroupPositions(offsets, topic, group, self, wait_flushed, chosen)
         try:
             with contextlib.suppress(StoreBehindError):  # the poll that may miss something says so
                 reader.source.catch_up()
             self._cursors = QueueCursors(
                 reader,
                 topic,
-                queue_id,
+                chosen,
                 tags=wanted,
                 tags_codes=None if wanted is None else frozenset(map(tags_code, wanted)),
                 reset=reset,
@@ -353,7 +357,7 @@ class Consumer:
             raise TypeError("seek() takes one of offset and when=")
         with self._use():
             self._cursors.join("earliest")
-            chosen = self._queue_id if queue_id is None else whole_number("queue_id", queue_id)
+            chosen = self._one_queue if queue_id is None else whole_number("queue_id", queue_id)
             edge, time_ms = place_of("earliest" if offset is None else offset, when, chosen)
             if chosen is not None and chosen not in self._cursors:
                 raise ValueError(
@@ -429,7 +433,11 @@ class Consumer:
         self.close()
 
     def __repr__(self) -> str:
-        where = "all queues" if self._queue_id is None else f"queue_id={self._queue_id}"
+        where = "all queues"
+        if self._queue_ids is not None:
+            one = self._one_queue
+            some = bounded([*self._queue_ids])
+            where = f"queue_ids={some}" if one is None else f"queue_id={one}"
         group = "" if self._group is None else f", group={self._group!r}"
         state = "closed" if self._closed else f"positions={bounded(self.positions)}"
         return f"<rocketstore.Consumer topic={self._topic!r}, {where}{group}, {state}>"

@@ -255,6 +255,7 @@ class Store(ServiceAccess):
         topic: str,
         *,
         queue_id: int | None = None,
+        queue_ids: Iterable[int] | None = None,
         group: str | None = None,
         offset: Literal["earliest", "latest"] | int = "earliest",
         when: Timestamp | None = None,
@@ -262,22 +263,20 @@ class Store(ServiceAccess):
         reset: Literal["earliest", "latest"] | None = None,
         must_exist: bool = False,
     ) -> Consumer:
-        """Makes a consumer, which reads one queue of `topic`, or all of its queues in turns.
+        """Makes a consumer, which reads one queue of `topic`, some, or all of them in turns.
 
         Iterate it, `poll` it or `follow` it. A topic that does not exist gives nothing, and
         the first read says so in the log; the consumer takes up its queues once they are there.
 
         Args:
-            queue_id: One queue. None: all queues of the topic, those to come included.
-            group: Start at the offsets that this group committed, and own them while open. With
-                mode "r" the consumer starts where the group is now, owns nothing, and `commit`
-                raises StoreReadOnlyError.
-            offset: Where to start without them: "earliest", "latest" or a queue offset (with
-                queue_id).
+            queue_id, queue_ids: One queue, or some. None: all of the topic, those to come included.
+            group: Start at the offsets that this group committed, and own them while open. In
+                mode "r" the consumer owns nothing, and `commit` raises StoreReadOnlyError.
+            offset: Where to start without them: "earliest", "latest", or an offset of one queue.
             when: Instead of `offset`: start at the first message stored at this time or later.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
             reset: Where to go on when the offset is no longer kept. None: OffsetOutOfRangeError.
-            must_exist: Whether a topic, or a queue_id of it, that is not there is an error.
+            must_exist: Whether a topic, or a queue of these, that is not there is an error.
 
         Raises:
             InvalidTopicError: No topic can have this name, and the store has none such.
@@ -291,6 +290,7 @@ class Store(ServiceAccess):
             engine.reader,
             topic,
             queue_id=queue_id,
+            queue_ids=queue_ids,
             group=group,
             offset=offset,
             when=when,

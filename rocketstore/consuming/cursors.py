@@ -83,7 +83,7 @@ class QueueCursors:
         self,
         reader: Reader,
         topic: str,
-        queue_id: int | None,
+        queue_ids: tuple[int, ...] | None,
         *,
         tags: frozenset[str] | None,
         tags_codes: frozenset[int] | None,
@@ -92,7 +92,7 @@ class QueueCursors:
     ) -> None:
         self._reader = reader
         self._topic = topic
-        self._queue_id = queue_id
+        self._queue_ids = queue_ids
         self._tags = tags
         self._tags_codes = tags_codes
         self._reset = reset
@@ -129,9 +129,8 @@ class QueueCursors:
 
     def join(self, offset: Edge | int, *, time_ms: int | None = None) -> bool:
         """Takes up queues without a cursor: at the stored offset, else where it is said here."""
-        if self._queue_id is not None:
-            queue_ids: tuple[int, ...] = (self._queue_id,)
-        else:
+        queue_ids = self._queue_ids
+        if queue_ids is None:
             queue_ids = tuple(sorted(self._reader.source.queues(self._topic)))
         new = [queue_id for queue_id in queue_ids if queue_id not in self._by_id]
         for queue_id in new:

@@ -6,6 +6,7 @@ import weakref
 from typing import NamedTuple
 
 from rocketstore.errors import RocketStoreError
+from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 
 __all__ = ["Claim", "GroupClaimedError"]
@@ -27,21 +28,28 @@ class GroupClaimedError(RocketStoreError):
     def __str__(self) -> str:
         return (
             f"group {self.group!r} already has a live consumer of topic {self.topic!r}: "
-            f"{self.holder}; close that one first, give each consumer a queue_id of its own, or "
+            f"{self.holder}; close that one first, give each consumer queues of its own, or "
             "use another group"
         )
 
 
 class Claim(NamedTuple):
-    """A consumer's right to a queue of a group, or to all queues (None)."""
+    """A consumer's right to some queues of a group, or to all queues (None)."""
 
-    queue_id: int | None
+    queue_ids: tuple[int, ...] | None
     owner: weakref.ref[object]
     thread: str
 
-    def meets(self, queue_id: int | None) -> bool:
-        return self.queue_id is None or queue_id is None or self.queue_id == queue_id
+    def meets(self, queue_ids: tuple[int, ...] | None) -> bool:
+        return (
+            self.queue_ids is None
+            or queue_ids is None
+            or not set(self.queue_ids).isdisjoint(queue_ids)
+        )
 
     def __str__(self) -> str:
-        what = "all queues" if self.queue_id is None else f"queue {self.queue_id}"
+        what = "all queues"
+        if self.queue_ids is not None:
+            one = len(self.queue_ids) == 1
+            what = f"queue {self.queue_ids[0]}" if one else f"queues {bounded([*self.queue_ids])}"
         return f"one of {what}, made by thread {self.thread!r}"

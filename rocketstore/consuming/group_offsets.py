@@ -136,8 +136,10 @@ class ConsumerOffsets:
                 self._floors = table, _floors_in(table)
             return self._floors[1].get((topic, queue_id), 0)
 
-    def claim(self, topic: str, group: str, owner: object, queue_id: int | None = None) -> None:
-        """Makes `owner` the only consumer of a queue of (group, topic), or of all of its queues,
+    def claim(
+        self, topic: str, group: str, owner: object, queue_ids: tuple[int, ...] | None = None
+    ) -> None:
+        """Makes `owner` the only consumer of some queues of (group, topic), or of all of its queues,
         until `release` or its collection."""
         if self._read_only:
             return  # a reader sees what every writer has stored, and owns nothing
@@ -150,10 +152,10 @@ class ConsumerOffsets:
                 if held.owner() is not None and held.owner() is not owner
             ]
             for held in others:
-                if held.meets(queue_id):
+                if held.meets(queue_ids):
                     raise GroupClaimedError(topic, group, str(held))
             thread = threading.current_thread().name
-            self._claims[key] = (*others, Claim(queue_id, weakref.ref(owner), thread))
+            self._claims[key] = (*others, Claim(queue_ids, weakref.ref(owner), thread))
 
     def release(self, topic: str, group: str, owner: object) -> None:
         """Gives a claim back; nothing happens when `owner` does not hold it."""

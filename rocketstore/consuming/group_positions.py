@@ -27,9 +27,9 @@ class GroupPositions:
         group: str,
         owner: object,
         wait_flushed: Callable[[int], object] | None,
-        queue_id: int | None = None,
+        queue_ids: tuple[int, ...] | None = None,
     ) -> None:
-        """Claims the group for `owner`: one queue of the topic, or all (None).
+        """Claims the group for `owner`: some queues of the topic, or all (None).
 
         Raises:
             GroupClaimedError: another consumer holds it.
@@ -39,7 +39,7 @@ class GroupPositions:
         self._group = group
         self._owner = weakref.ref(owner)  # a consumer that nobody keeps loses its claim
         self._wait_flushed = wait_flushed or _cannot_flush
-        offsets.claim(topic, group, owner, queue_id)
+        offsets.claim(topic, group, owner, queue_ids)
         offsets.warn_of(topic, group)
         #: Queue offsets by queue id, as they were stored when the consumer was made.
         self.stored = offsets.get(topic, group)

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.values.arguments import texts, whole_number
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rocketstore.consuming.cursors import Edge
 
-__all__ = ["EDGES", "place_of", "tag_set"]
+__all__ = ["EDGES", "chosen_queues", "place_of", "tag_set"]
 
 EDGES: Final = ("earliest", "latest")
 TAGS: Final = "None, a tag, 'a || b' or several tags"
+
+
+def chosen_queues(queue_id: int | None, queue_ids: Iterable[int] | None) -> tuple[int, ...] | None:
+    """The queues wanted, each once, in order; None for all of the topic."""
+    if queue_ids is None:
+        return None if queue_id is None else (whole_number("queue_id", queue_id, 0),)
+    if queue_id is not None:
+        raise ValueError(f"queue_ids = {queue_ids!r}: not together with queue_id")
+    if isinstance(queue_ids, str | bytes) or not isinstance(queue_ids, Iterable):
+        raise TypeError(f"queue_ids = {queue_ids!r}: expected several whole numbers")
+    wanted = {whole_number("a number of queue_ids", each, 0) for each in queue_ids}
+    if not wanted:
+        raise ValueError("queue_ids has no queue: give some, or leave it out for all of them")
+    return tuple(sorted(wanted))
 
 
 def place_of(
