@@ -40,17 +40,17 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no stubs
         columns: Any = None,
         filter: pads.Expression | None = None,  # pyarrow's name for it
         **options: Any,
-    ) -> pads.Scanner:
+    ) -> Any:
         """A scanner of pyarrow over some columns: names, or expressions by name. `options` are
-        pyarrow's; those that speak of fragments have no effect."""
+        pyarrow's; those that speak of fragments have no effect. Of names alone it is something that
+        has all that a scanner has."""
         wanted = self._both(filter)
-        names = self._needed(columns, wanted)
         known = {"batch_size", "use_threads", "memory_pool"}
+        kept = {name: value for name, value in options.items() if name in known}
+        if wanted is None and "batch_size" not in kept and self._are_names(columns):
+            return _NamesScanner(self, tuple(columns), kept)
         return pads.Scanner.from_batches(
-            self._reader(names),
-            columns=columns,
-            filter=wanted,
-            **{name: value for name, value in options.items() if name in known},
+            self._reader(self._needed(columns, wanted)), columns=columns, filter=wanted, **kept
         )
 
     def filter(self, expression: pads.Expression) -> ScanDataset:
@@ -61,6 +61,14 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no stubs
         if self._where is None or more is None:
             return self._where if more is None else more
         return self._where & more
+
+    def _are_names(self, columns: Any) -> bool:
+        """Whether these are some of the columns, each once. pyarrow says what is wrong with others,
+        and counts rows without columns."""
+        if not columns or not isinstance(columns, list | tuple):
+            return False
+        there = set(self.schema.names)
+        return len(set(columns)) == len(columns) and all(name in there for name in columns)
 
     def _needed(self, columns: Any, wanted: pads.Expression | None) -> tuple[str, ...]:
         """Columns of the scan that are read, in its order."""
@@ -78,8 +86,9 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no stubs
         )
 
     def _reader(self, names: tuple[str, ...]) -> pa.RecordBatchReader:
-        fields = zip(self._scan.columns, self.schema, strict=True)
-        schema = pa.schema([field for name, field in fields if name in names])
+        """The batches of some columns of the scan, in the order of `names`."""
+        fields = dict(zip(self._scan.columns, self.schema, strict=True))
+        schema = pa.schema([fields[name] for name in names])
         scan = replace(self._scan, columns=names)
         return pa.RecordBatchReader.from_batches(schema, _batches(scan, schema))
 
@@ -98,6 +107,33 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no stubs
 
     def __repr__(self) -> str:
         return f"<rocketstore.arrow.ScanDataset of {self._scan!r}>"
+
+
+class _NamesScanner:
+    """What a scanner is, over columns by name. Its streams are those of the scan: a scanner of
+    pyarrow has a thread of its own fetch each batch and hands it on to others, which costs a query
+    of few columns more than the query. All else is pyarrow's."""
+
+    def __init__(
+        self, dataset: ScanDataset, names: tuple[str, ...], options: dict[str, Any]
+    ) -> None:
+        self._dataset = dataset
+        self._names = names
+        self._options = options
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The scan, once more."""
+        own = dict(zip(self._dataset.schema.names, self._dataset._scan.columns, strict=True))
+        return self._dataset._reader(tuple(own[name] for name in self._names))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __getattr__(self, name: str) -> Any:
+        scanner = pads.Scanner.from_batches(
+            self.to_reader(), columns=list(self._names), **self._options
+        )
+        return getattr(scanner, name)
 
 
 def _batches(scan: Scan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -106,6 +106,30 @@ def test_duckdb_reads_what_a_query_names(made: Any, watched: Watched) -> None:
     assert frame.aggregate("count(*)").fetchall() == [(len(rows),)]
 
 
+def test_streams_of_columns_by_name_are_those_of_the_scan(made: Any, tmp_path: Path) -> None:
+    scan, rows = made
+    dataset = replace(scan, chunk_bytes=1).to_dataset()
+    scanner = dataset.scanner(columns=["size", "topic"])
+    whole = scanner.to_reader().read_all()
+    assert whole.schema.names == ["size", "topic"]
+    assert whole.column("size").to_pylist() == [row["size"] for row in rows]
+    # Read twice, as no scanner of pyarrow over a stream is, and by what takes streams.
+    assert scanner.to_reader().read_all().equals(whole)
+    assert pa.table(scanner).equals(whole)
+    # All else is a scanner's.
+    assert scanner.to_table().equals(whole)
+    assert scanner.count_rows() == len(rows)
+    assert scanner.head(2).equals(whole.slice(0, 2))
+    assert scanner.projected_schema == whole.schema
+    small = dataset.scanner(columns=["size"], batch_size=7).to_reader()
+    assert small.read_all().num_rows == len(rows)
+    pads = pytest.importorskip("pyarrow.dataset", reason="needs pyarrow: make arrow")
+    pads.write_dataset(scanner, tmp_path / "files", format="parquet")
+    assert pads.dataset(tmp_path / "files").count_rows() == len(rows)
+    with pytest.raises(pa.ArrowInvalid, match="nope"):
+        dataset.scanner(columns=["size", "nope"])
+
+
 def test_polars_reads_what_a_frame_needs(made: Any, watched: Watched) -> None:
     polars = pytest.importorskip("polars", reason="needs polars: make arrow")
     scan, rows = made
