@@ -38,6 +38,8 @@ __all__ = ["StoreConfig"]
 RECORD_RESERVE_BYTES: Final = 64 * KIB
 #: Options that take one of a few words; each has a check of its own.
 OF_WORDS: Final = ("durability", "visible")
+#: Names of options on the command line and in Spark that are not like those here.
+ELSEWHERE: Final = dict.fromkeys(("segment_bytes", "segmentBytes"), "commit_log_file_size_bytes")
 
 
 @public
@@ -67,7 +69,7 @@ class StoreConfig(Options):
         names = [item.name for item in dataclasses.fields(cls) if item.init]
         for name, value in options.items():
             if name not in names:
-                close = difflib.get_close_matches(name, names, n=1)
+                close = difflib.get_close_matches(ELSEWHERE.get(name, name), names, n=1)
                 hint = f"; did you mean {close[0]}?" if close else ""
                 raise ConfigError(name, value, f"there is no such option{hint}")
         self = object.__new__(cls)

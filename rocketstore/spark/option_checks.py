@@ -30,6 +30,8 @@ SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
 TABLE_OWN = {"owner", "provider"}
 #: Options that had another name before 0.1.0, as Spark lowers them → the name now.
 RENAMED = {"locktimeout": "lockTimeoutS"}
+#: The library's own names of options, which are not those of Spark in snake case.
+LIBRARYS = {"commit_log_file_size_bytes": "segmentbytes"}
 #: Options that only this package gives to itself: errors do not name them.
 INNER = {"conditions", "askFilters"}
 #: Options of Kafka's connector that are about its clients, as Spark lowers them.
@@ -47,12 +49,13 @@ def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
 
 def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str) -> dict[str, str]:
     """Options with lower-case names; refuses those that are unknown, and tables of Spark's catalog.
+    Names in snake case, as the arguments of the library have them, mean the same.
 
     Raises:
         SparkFaceError: RS_UNKNOWN_OPTION, which names the new name of a renamed option; RS_NO_PATH;
-            RS_BAD_OPTION: a table of the catalog.
+            RS_BAD_OPTION: a table of the catalog, one option by two names.
     """
-    given = {name.lower(): value for name, value in options.items()}
+    given = _by_sparks_names({name.lower(): value for name, value in options.items()}, known)
     if set(given) >= TABLE_OWN:
         raise SparkFaceError(
             "RS_BAD_OPTION",
@@ -80,6 +83,19 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
             "options, CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
         )
     return given
+
+
+def _by_sparks_names(given: dict[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    there = {name.lower(): name for name in known}
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        sparks = name if name in there else LIBRARYS.get(name, name.replace("_", ""))
+        if sparks not in there:
+            sparks = name
+        elif sparks != name and sparks in given:
+            raise bad_option(name, value, f"not together with {there[sparks]}, which it is")
+        found[sparks] = value
+    return found
 
 
 def without_kafkas(options: Mapping[str, str], what: str) -> dict[str, str]:

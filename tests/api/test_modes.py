@@ -85,6 +85,9 @@ def test_options_and_config(tmp_path: Path) -> None:
     assert heard == [("orders", 2, 1, code, result.store_timestamp_ms)]
     with pytest.raises(ConfigError, match="did you mean flush_interval_ms"):
         rocketstore.open(tmp_path, flush_intervall_ms=5)
+    for elsewhere in ("segment_bytes", "segmentBytes"):  # of the command line, and of Spark
+        with pytest.raises(ConfigError, match="did you mean commit_log_file_size_bytes"):
+            rocketstore.open(tmp_path, **{elsewhere: 1 << 20})
 
 
 def rocketstore_tags_code(tags: str) -> int:

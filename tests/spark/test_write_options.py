@@ -11,7 +11,7 @@ import rocketstore
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.options import WriteOptions
-from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.options import LATEST, ReadOptions
 from tests.spark.staged import stage_bodies
 from tests.spark.writing import writer_of
 
@@ -21,6 +21,25 @@ def test_kafkas_own_options_are_left_aside(tmp_path: Path) -> None:
     assert WriteOptions.parse(given).topic == "t"
     with pytest.raises(SparkFaceError, match=r"RS_UNKNOWN_OPTION.*kafkaesque"):
         WriteOptions.parse({**given, "kafkaesque": "1"})
+
+
+def test_the_librarys_names_of_options_are_taken(tmp_path: Path) -> None:
+    given = {"path": str(tmp_path), "topic": "t", "create_store": "false", "shards": "auto"}
+    wanted = {"commit_log_file_size_bytes": "4m", "max_message_size_bytes": "1k", "TXN_APP_ID": "a"}
+    options = WriteOptions.parse({**given, **wanted})
+    assert not options.create_store
+    assert (options.segment_bytes, options.max_body_bytes, options.app_id) == (4 << 20, 1024, "a")
+    assert WriteOptions.parse({**given, "segment_bytes": "1m"}).segment_bytes == 1 << 20
+    read = ReadOptions.parse(
+        {"path": str(tmp_path), "fail_on_data_loss": "false", "starting_offsets": "latest"},
+        stream=True,
+    )
+    assert (read.fail_on_data_loss, read.starting) == (False, LATEST)
+    for twice in ({"createStore": "true"}, {"segment_bytes": "1m", "segmentBytes": "2m"}):
+        with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION.*not together with [cs]\w+e"):
+            WriteOptions.parse({**given, **twice})
+    with pytest.raises(SparkFaceError, match=r"RS_UNKNOWN_OPTION.*create__stores"):
+        WriteOptions.parse({**given, "create__stores": "true"})
 
 
 def test_a_file_uri_names_the_path_that_it_encodes(tmp_path: Path) -> None:
