@@ -6,16 +6,26 @@ static inline uint64_t mixed(uint64_t hash, uint64_t word)
     return hash ^ (hash >> 32);
 }
 
-static uint64_t hash_of(uint64_t seed, rs_span text)
+/* All bytes of a text shorter than eight, in few loads: those of its two ends may overlap. */
+static inline uint64_t short_text(rs_span text)
+{
+    const uint8_t *bytes = text.bytes;
+    const size_t size = text.size;
+    if (size >= 4)
+        return (uint64_t)rs_load32(bytes) << 32 | rs_load32(bytes + size - 4);
+    if (size == 0)
+        return 0;
+    return (uint64_t)bytes[0] << 16 | (uint64_t)bytes[size / 2] << 8 | bytes[size - 1];
+}
+
+static inline uint64_t hash_of(uint64_t seed, rs_span text)
 {
     uint64_t hash = mixed(seed, text.size);
-    size_t at = 0;
-    for (; text.size - at >= 8; at += 8)
+    if (text.size < 8)
+        return mixed(hash, short_text(text));
+    for (size_t at = 0; at < text.size - 8; at += 8)
         hash = mixed(hash, rs_load64(text.bytes + at));
-    uint64_t rest = 0;
-    for (; at < text.size; at++)
-        rest = rest << 8 | text.bytes[at];
-    return mixed(hash, rest);
+    return mixed(hash, rs_load64(text.bytes + text.size - 8));
 }
 
 int32_t rs_dictionary_find(const rs_dictionary *dictionary, rs_span text)

@@ -194,6 +194,23 @@ def test_a_thousand_topics_and_hosts() -> None:
     assert sorted(asked) == sorted({f"topic{n}" for n in range(500)})
 
 
+def test_topics_that_differ_in_one_character_anywhere() -> None:
+    """Of all lengths that are hashed in another way."""
+    topics = [
+        "o" * at + other + "o" * (size - at - 1)
+        for size in range(1, 26)
+        for at in range(size)
+        for other in "ox"
+    ]
+    file, at = MappedFile.anonymous(START, SIZE), 0
+    for topic in topics:
+        data = record(START + at, topic=topic)
+        file.write(at, data)
+        at += len(data)
+    found = rows(scanner(["topic"]).read(file, 0, at, file.size, 1 << 30))
+    assert [row["topic"] for row in found] == topics
+
+
 def test_what_is_no_record_ends_a_read(rng: random.Random) -> None:
     file, positions, end = made_file(rng, 20)
     one = scanner(["body"])
