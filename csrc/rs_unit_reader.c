@@ -153,6 +153,14 @@ static bool is_address(int64_t tags_code)
     return tags_code < INT32_MIN;
 }
 
+bool rs_units_have_address(const uint8_t *units, size_t count)
+{
+    bool found = false;
+    for (size_t i = 0; i < count; i++)
+        found |= is_address(rs_load64s(units + i * RS_UNIT_SIZE + RS_UNIT_AT_TAGS_CODE));
+    return found;
+}
+
 static int64_t tags_code_of(const rs_record *record)
 {
     rs_span tags;

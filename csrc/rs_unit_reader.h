@@ -27,6 +27,9 @@ typedef struct rs_unit_reader {
 rs_status rs_units_read(const rs_unit_reader *reader, const uint8_t *units, size_t count,
                         size_t *next, rs_record *records, size_t room, size_t *found);
 
+/* Whether the tags code of one of them is the address of an extension unit (format.md 6.5). */
+bool rs_units_have_address(const uint8_t *units, size_t count);
+
 /* What a check of units has seen so far. Zero it, set the two offsets to -1, and pass it on from call to
  * call. Pre-blanks have no offset. */
 typedef struct rs_units_checked {

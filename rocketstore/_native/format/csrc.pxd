@@ -337,6 +337,7 @@ cdef extern from "rs_unit_reader.h" nogil:
                             size_t *next, rs_record *records, size_t room, size_t *found)
     rs_status rs_units_check(const rs_unit_reader *reader, const uint8_t *units, size_t count,
                              bint tags, size_t *next, rs_units_checked *checked)
+    bint rs_units_have_address(const uint8_t *units, size_t count)
 
 
 cdef extern from "rs_queue_file.h" nogil:

@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketstore._native.format.csrc cimport (
     RS_BAD_UNIT, RS_END_OF_FILE, RS_OK, RS_UNIT_SIZE, rs_load64s, rs_record, rs_scan, rs_status,
-    rs_unit_reader, rs_units_check, rs_units_checked, rs_units_read,
+    rs_unit_reader, rs_units_check, rs_units_checked, rs_units_have_address, rs_units_read,
 )
 from rocketstore._native.os.sigbus_guard cimport fault_address, guarded, raise_unread
 from rocketstore._native.os.mapped_file cimport MappedFile
@@ -322,6 +322,27 @@ cdef class BatchIterator:
             else:
                 batch = iter(batch)
             self.batch = batch
+
+
+cdef struct address_call:
+    const uint8_t *units
+    size_t count
+    bint found
+
+
+cdef void address_work(void *given) noexcept nogil:
+    cdef address_call *call = <address_call *>given
+    call.found = rs_units_have_address(call.units, call.count)
+
+
+def has_address(MappedFile queue_file not None, int64_t position, Py_ssize_t count):
+    """Whether one of `count` units from `position` on has the address of an extension unit."""
+    cdef address_call call
+    queue_file.check_range(position, count * RS_UNIT_SIZE)
+    call.units, call.count = queue_file.base + position, <size_t>count
+    if not guarded(address_work, &call):
+        raise_unread(queue_file.path, "a unit")
+    return call.found
 
 
 def check_units(MappedFile queue_file not None, int64_t position, Py_ssize_t count,

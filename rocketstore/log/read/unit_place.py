@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format.queue_file import UNIT_SIZE
-from rocketstore._native.format.queue_reader import read_units
+from rocketstore._native.format.queue_reader import has_address, read_units
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.queues.extension_units import with_addresses
 
@@ -53,7 +53,7 @@ def messages_at(
         CorruptRecordError, ReadFailedError: one of the records does not hold, or cannot be read.
         StoreClosedError: the store, or a file that a trim removed, is closed.
     """
-    if tags_codes is not None:
+    if tags_codes is not None and has_address(place.file, place.position, count):
         units = place.file.read(place.position, count * UNIT_SIZE)
         tags_codes = with_addresses(tags_codes, units, place.extension)
     # In this order: the files then reach at least as far as `visible`.
