@@ -45,6 +45,7 @@ static bool number_of(rs_column_walk *walk, const rs_dictionary *dictionary, rs_
     }
     walk->unknown = text;
     walk->unknown_host = dictionary == walk->hosts;
+    walk->asks = false;
     return false;
 }
 
@@ -61,11 +62,16 @@ static bool has_queue(const rs_word *topic, int32_t queue_id)
     return low < topic->queue_id_count && topic->queue_ids[low] == queue_id;
 }
 
-/* An inner batch may hold messages of any tags: who takes it apart looks at theirs. */
+/* It may hold messages of any tags and properties: who takes it apart looks at theirs. */
+static bool is_inner_batch(const rs_record *record)
+{
+    const uint32_t bits = RS_FLAG_NEED_UNWRAP | RS_FLAG_INNER_BATCH;
+    return (record->sys_flag & bits) == bits;
+}
+
 static bool has_tag(const rs_column_walk *walk, const rs_record *record, rs_span tags)
 {
-    const uint32_t inner_batch = RS_FLAG_NEED_UNWRAP | RS_FLAG_INNER_BATCH;
-    if ((record->sys_flag & inner_batch) == inner_batch)
+    if (is_inner_batch(record))
         return true;
     for (size_t i = 0; i < walk->tag_count; i++)
         if (rs_same_text(walk->tags[i], tags))
@@ -74,6 +80,21 @@ static bool has_tag(const rs_column_walk *walk, const rs_record *record, rs_span
         if (rs_java_shown_as(tags, walk->tags[i]))
             return true;
     return false;
+}
+
+/* RS_OK: the filter takes it; else as choose(). */
+static rs_status choose_properties(rs_column_walk *walk, const rs_record *record)
+{
+    rs_verdict verdict = RS_VERDICT_TRUE;
+    if (walk->answered_at == walk->at)
+        return walk->answer ? RS_OK : RS_NOTHING;
+    if (!is_inner_batch(record))
+        verdict = rs_filter_verdict(walk->filter, record->properties);
+    if (verdict != RS_VERDICT_UNSURE)
+        return verdict == RS_VERDICT_TRUE ? RS_OK : RS_NOTHING;
+    walk->unknown = record->properties;
+    walk->asks = true;
+    return RS_NOT_FOUND;
 }
 
 /* RS_OK: its topic and queue are wanted; else as choose(). */
@@ -90,7 +111,8 @@ static rs_status choose_topic(rs_column_walk *walk, const rs_columns *columns,
     return RS_OK;
 }
 
-/* RS_OK: a row. RS_NOT_FOUND: a topic or host is not known yet. RS_NOTHING: not wanted. */
+/* RS_OK: a row. RS_NOT_FOUND: a topic or host is not known yet, or the filter is not sure. RS_NOTHING: not
+ * wanted. */
 static inline __attribute__((always_inline)) rs_status
 choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record, row *found)
 {
@@ -104,6 +126,8 @@ choose(rs_column_walk *walk, const rs_columns *columns, const rs_record *record,
         find_tags_and_keys(record->properties, found);
     if (walk->tagged && !has_tag(walk, record, found->tags))
         return RS_NOTHING;
+    if (walk->filter && (status = choose_properties(walk, record)) != RS_OK)
+        return status;
     if (columns->born_host &&
         !number_of(walk, walk->hosts, rs_record_born_host(record), &walk->last_born_host,
                    &found->born_host))

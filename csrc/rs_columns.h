@@ -4,6 +4,7 @@
 #define RS_COLUMNS_H
 
 #include "rs_dictionary.h"
+#include "rs_filter.h"
 #include "rs_scan.h"
 
 /* One array of `room` places for each wanted column, NULL for the others. Spans point into the file;
@@ -54,7 +55,11 @@ typedef struct rs_column_walk {
     uint64_t records; /* seen, rows or not */
     uint64_t record_crc_mismatches; /* with RS_SCAN_LENIENT */
     rs_span unknown; /* with RS_NOT_FOUND */
-    bool unknown_host; /* else a topic */
+    bool unknown_host; /* else a topic, or with `asks` properties */
+    const rs_filter *filter; /* only records that it takes, and inner batches; NULL takes all */
+    bool asks; /* with RS_NOT_FOUND: the filter is not sure of `unknown` */
+    size_t answered_at; /* the record at this position is taken if `answer` says so */
+    bool answer;
 } rs_column_walk;
 
 /* Goes on at walk->at until one of these: RS_OK the room, or `byte_limit` bytes of records, are used up

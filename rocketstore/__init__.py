@@ -15,8 +15,9 @@ order, its `query` finds them by key. `scan` reads a store as columns, `ship` co
 archive. `StoreConfig` explains every option.
 
 Modules for more: `aio` (asyncio), `columns` (names and types of columns), `config` (options),
-`errors` (all errors), `message`, `arrow`, `metrics` (Prometheus), `spark`, `testing` (for tests of
-programs that use a store), `tools` (verify, repair, rebuild), `cli` (the command line).
+`errors` (all errors), `filters` (SQL over properties), `message`, `arrow`, `metrics` (Prometheus),
+`spark`, `testing` (for tests of programs that use a store), `tools` (verify, repair, rebuild),
+`cli` (the command line).
 
 A program imports from here and from these modules. All other modules are inner ones: `api`,
 `store`, `store_info`, `writer`, `consumer`, `completion_port` and `shipping` hold what is exported;
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         DecompressionError,
         DiskFullError,
         DurabilityTimeoutError,
+        FilterSyntaxError,
         InvalidGroupError,
         InvalidTopicError,
         MessageNotFoundError,
@@ -108,6 +110,7 @@ __all__ = [
     "DiskFullError",
     "Durability",
     "DurabilityTimeoutError",
+    "FilterSyntaxError",
     "FramesResult",
     "GroupClaimedError",
     "InvalidGroupError",

@@ -16,13 +16,15 @@ from rocketstore._native.sync.signal_safe_lock import SingleUse
 from rocketstore.consuming.chosen import LEVELS, chosen_offsets
 from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
-from rocketstore.consuming.start import EDGES, chosen_queues, place_of, tag_set
+from rocketstore.consuming.start import EDGES, chosen_queues, place_of
 from rocketstore.errors import NoGroupError, RocketStoreError, StoreBehindError, StoreClosedError
+from rocketstore.filters import matching_of
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 from rocketstore.values.renamed import refuse_arguments
+from rocketstore.values.tag_expression import tag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -76,6 +78,7 @@ class Consumer:
         when: Timestamp | None = None,
         group: str | None = None,
         tags: str | Iterable[str] | None = None,
+        where: str | None = None,
         reset: Edge | None = None,
         must_exist: bool = False,
         offsets: ConsumerOffsets | None = None,
@@ -91,6 +94,7 @@ class Consumer:
             when: Instead of `offset`: begin at the first message stored at this time or later.
             group: Begin at the offsets stored for this group, and own them until `close`.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
+            where: Only messages whose properties match, an expression of RocketMQ's SQL92.
             reset: Where to go on when the position is out of range; None: `OffsetOutOfRangeError`.
             must_exist: Whether a topic or queue that is not there is a QueueNotFoundError.
         """
@@ -101,7 +105,7 @@ class Consumer:
         group = None if group is None else text("group", group)
         chosen = chosen_queues(queue_id, queue_ids)
         self._one_queue = chosen[0] if chosen is not None and len(chosen) == 1 else None
-        wanted = tag_set(tags)
+        wanted, matching = tag_set(tags), matching_of(where)
         edge, time_ms = place_of(offset, when, self._one_queue)
         one_of("must_exist", must_exist, (True, False))
         reader.source.check()
@@ -126,6 +130,7 @@ class Consumer:
                 topic,
                 chosen,
                 tags=wanted,
+                matching=matching,
                 tags_codes=None if wanted is None else frozenset(map(tags_code, wanted)),
                 reset=reset,
                 stored={} if self._stored is None else self._stored.stored,
@@ -180,11 +185,11 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Message]:
         """Hands out messages until the consumer has caught up."""
-        return self._batches(lambda: self._cursors.fill(BATCH))
+        return self._batches(lambda: self._fill(BATCH))
 
     def __next__(self) -> Message:
         with self._use():
-            while length_hint(self._cursors.left) or self._cursors.fill(BATCH):
+            while length_hint(self._cursors.left) or self._fill(BATCH):
                 message = next(self._cursors.left, None)
                 if message is not None:  # else a trim took the batch
                     return message
@@ -224,6 +229,9 @@ class Consumer:
         self, max_messages: int = 500, timeout_s: float | None = 0.0, **unknown: Never
     ) -> list[Message]:
         """Gives up to `max_messages` messages; waits up to `timeout_s` seconds for the first.
+
+        With `where` it gives none, too, where none matched for 0.1 s and for `timeout_s`: then
+        `lag` says how far it is from the end.
 
         Args:
             max_messages: 1 or more.
@@ -267,7 +275,7 @@ class Consumer:
             raise met
         # Each queue gives an even share when its turn comes, until the list is full.
         share = max(1, max_messages // max(1, len(cursors)))
-        if not messages and self._wait(share, timeout_s):
+        if not messages and self._wait(share, timeout_s, in_time=True):
             cursors.hand_out(messages, places, max_messages)
         try:
             while 0 < len(messages) < max_messages and not cursors.is_heavy:
@@ -312,7 +320,7 @@ class Consumer:
         with self._use():
             self._columns = column_poll(self._columns, columns, max_messages)
             if not length_hint(self._cursors.left):
-                self._wait(max_messages, timeout_s)
+                self._wait(max_messages, timeout_s, in_time=True)
             return self._columns.hand_out(self._cursors)
 
     def _prefetch(self, max_messages: int = BATCH) -> bool:
@@ -323,6 +331,11 @@ class Consumer:
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             return bool(length_hint(self._cursors.left)) or self._cursors.fill(max_messages)
+
+    @property
+    def _passing(self) -> bool:
+        """Whether the last fetch ended amid messages that the filter does not take."""
+        return self._cursors.passing
 
     def _take(self, max_messages: int = BATCH) -> list[Message]:
         """Hands out up to `max_messages` of what was fetched; never fetches, so it never blocks."""
@@ -464,8 +477,16 @@ class Consumer:
         if self._stored is not None:
             self._stored.release()
 
-    def _wait(self, limit: int, timeout_s: float | None) -> bool:
-        """Fills the batch, waiting until there is something or the time is over."""
+    def _fill(self, limit: int) -> bool:
+        """Fills the batch, however many messages the filter passes over."""
+        while not self._cursors.fill(limit):
+            if not self._cursors.passing:
+                return False
+            self._check()
+        return True
+
+    def _wait(self, limit: int, timeout_s: float | None, *, in_time: bool = False) -> bool:
+        """Fills the batch, or waits for it. `in_time`: passing messages over takes of the time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_ms(timeout_s) / 1000
         arrival = self._reader.source.arrival
         while True:
@@ -473,11 +494,15 @@ class Consumer:
             seen = arrival.count
             if self._cursors.fill(limit):
                 return True
+            passing = self._cursors.passing
             left_ms = LONGEST_WAIT_MS
-            if deadline is not None:
+            if passing and not in_time:
+                left_ms = 0
+            elif deadline is not None:
                 left_ms = min(left_ms, int((deadline - time.monotonic()) * 1000 + 0.999))
                 if left_ms <= 0:
                     return False
-            arrival.wait(seen, left_ms)
+            if not passing:
+                arrival.wait(seen, left_ms)
             if self._closed:
                 raise StoreClosedError("the consumer was closed while it waited")

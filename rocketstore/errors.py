@@ -24,6 +24,7 @@ __all__ = [
     "DecompressionError",
     "DiskFullError",
     "DurabilityTimeoutError",
+    "FilterSyntaxError",
     "InvalidGroupError",
     "InvalidTopicError",
     "MessageNotFoundError",
@@ -244,6 +245,27 @@ class InvalidGroupError(RocketStoreError, ValueError):
     """A name of a consumer group that RocketMQ does not allow."""
 
     status = "MESSAGE_ILLEGAL"
+
+
+class FilterSyntaxError(RocketStoreError, ValueError):
+    """An expression of `where` that is none, or one that means nothing. `position` is the index of
+    the character in `expression` that is wrong, its length at the end; `hint` says what would do.
+    """
+
+    status = "SUBSCRIPTION_PARSE_FAILED"
+
+    def __init__(self, expression: str, position: int, hint: str) -> None:
+        super().__init__(expression, position, hint)
+        self.expression = expression
+        self.position = position
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text, at = self.expression, self.position
+        first = max(0, at - 40)
+        shown = ("…" if first else "") + text[first : at + 40] + ("…" if text[at + 40 :] else "")
+        near = "at the end" if at >= len(text) else f"at position {at}, {text[at : at + 12]!r}"
+        return f"where = {shown!r}, {near}: {self.hint}"
 
 
 class NoGroupError(RocketStoreError, TypeError):

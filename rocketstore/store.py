@@ -260,13 +260,14 @@ class Store(ServiceAccess):
         offset: Literal["earliest", "latest"] | int = "earliest",
         when: Timestamp | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         reset: Literal["earliest", "latest"] | None = None,
         must_exist: bool = False,
     ) -> Consumer:
         """Makes a consumer, which reads one queue of `topic`, some, or all of them in turns.
 
-        Iterate it, `poll` it or `follow` it. A topic that does not exist gives nothing, and
-        the first read says so in the log; the consumer takes up its queues once they are there.
+        Iterate it, `poll` it or `follow` it. A topic that does not exist gives nothing, which the
+        first read logs; the consumer takes up its queues once they are there.
 
         Args:
             queue_id, queue_ids: One queue, or some. None: all of the topic, those to come included.
@@ -275,6 +276,7 @@ class Store(ServiceAccess):
             offset: Where to start without them: "earliest", "latest", or an offset of one queue.
             when: Instead of `offset`: start at the first message stored at this time or later.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
+            where: Only messages whose properties match this SQL92 (docs/filters.md).
             reset: Where to go on when the offset is no longer kept. None: OffsetOutOfRangeError.
             must_exist: Whether a topic, or a queue of these, that is not there is an error.
 
@@ -282,6 +284,7 @@ class Store(ServiceAccess):
             InvalidTopicError: No topic can have this name, and the store has none such.
             QueueNotFoundError: `must_exist`, and there is no such topic or queue.
             GroupClaimedError: Another consumer of this process owns the group.
+            FilterSyntaxError, ModuleNotFoundError: `where` is none, or lacks `rocketstore[sql]`.
             ValueError, TypeError: An argument that has no meaning.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
@@ -295,6 +298,7 @@ class Store(ServiceAccess):
             offset=offset,
             when=when,
             tags=tags,
+            where=where,
             reset=reset,
             must_exist=must_exist,
             offsets=engine.offsets if group is not None else None,
@@ -330,15 +334,12 @@ class Store(ServiceAccess):
         """Finds messages of `topic` by a key or a unique id, each once, by what records say.
 
         Args:
-            begin: Only messages stored at this time or later.
-            end: Only messages stored at this time or earlier.
+            begin, end: Only messages stored at `begin` or later, at `end` or earlier.
             order: "newest" first or "oldest" first, by their place in the log.
             below: Only messages below this physical offset: where a page ended, newest first.
             above: Only messages above this physical offset: where a page ended, oldest first.
-            limit: Most messages, as a list. None: all, as a sequence that looks each one up when it
-                is asked for, also for `len`.
-            must_exist: Whether a topic that is not there is an error. Without it the log says so,
-                once, and nothing is found.
+            limit: Most messages, as a list. None: all, as a sequence that looks them up by and by.
+            must_exist: Whether a topic that is not there is an error, not just logged once.
             on_damage: Is called with the error of each record that the index proposes and that
                 does not hold. The record is left out, with a warning in the log.
 

@@ -166,7 +166,7 @@ class Consumer:
                 return message
         with self._use():
             consumer = await self._ready()
-            if await self._fetch(consumer, BATCH, timeout_s):
+            if await self._fetch(consumer, BATCH, timeout_s, in_time=False):
                 for message in consumer._take(1):
                     return message
         return None
@@ -251,9 +251,15 @@ class Consumer:
         return future.cancelled() or future.exception() is not None
 
     async def _fetch(
-        self, consumer: rocketstore.Consumer, limit: int, timeout_s: float | None
+        self,
+        consumer: rocketstore.Consumer,
+        limit: int,
+        timeout_s: float | None,
+        *,
+        in_time: bool = True,
     ) -> bool:
-        """Whether something can be taken, at once or within the time."""
+        """Whether something can be taken, at once or within the time. `in_time`: passing messages
+        over takes of the time."""
         port = self._port
         deadline = None
         if timeout_s is not None:
@@ -267,12 +273,16 @@ class Consumer:
                 self._fetching.add_done_callback(self._failed)
             if await self._fetched():
                 return True
+            passing = consumer._passing
             left_s = LONGEST_WAIT_S
-            if deadline is not None:
+            if passing and not in_time:
+                left_s = 0.0
+            elif deadline is not None:
                 left_s = min(left_s, deadline - port.loop.time())
                 if left_s <= 0:
                     return False
-            await port.arrival(seen, left_s)
+            if not passing:
+                await port.arrival(seen, left_s)
             if self._closed:
                 raise StoreClosedError("the consumer was closed while it waited")
 

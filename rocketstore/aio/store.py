@@ -207,6 +207,7 @@ class Store:
         offset: Literal["earliest", "latest"] | int = "earliest",
         when: Timestamp | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         reset: Literal["earliest", "latest"] | None = None,
         must_exist: bool = False,
     ) -> Consumer:
@@ -222,6 +223,7 @@ class Store:
             offset=offset,
             when=when,
             tags=tags,
+            where=where,
             reset=reset,
             must_exist=must_exist,
         )

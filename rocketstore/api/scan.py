@@ -14,6 +14,7 @@ from rocketstore.archive.segments import ArchivePart
 from rocketstore.columns import column_names
 from rocketstore.config.typed_options import OpenOptions
 from rocketstore.errors import OffsetOutOfRangeError
+from rocketstore.filters.sql import sql_filter
 from rocketstore.log.read.named_topics import check_listed
 from rocketstore.scanning.bookmark import Bookmark, check_bookmark
 from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify
@@ -43,6 +44,7 @@ def scan(
     topic_pattern: str | None = None,
     queues: Queues | None = None,
     tags: str | Iterable[str] | None = None,
+    where: str | None = None,
     begin: Timestamp | None = None,
     end: Timestamp | None = None,
     begin_offset: int | None = None,
@@ -72,6 +74,8 @@ def scan(
             expression matches as a whole.
         queues: Only records of these queue ids; a mapping has the ids of each topic.
         tags: Only records with one of these tags, or of "a || b"; inner batches come too.
+        where: Only records whose properties match, as in "price > 10 AND region = 'eu'": RocketMQ's
+            SQL92 (docs/filters.md); inner batches come too. Needs `rocketstore[sql]`.
         begin, end: Only records stored at `begin` or later and before `end`: milliseconds since
             1970, or aware datetimes.
         begin_offset, end_offset: Only records that begin in this range of physical offsets. None:
@@ -94,6 +98,8 @@ def scan(
     Raises:
         InvalidTopicError: No topic can have such a name, and the store has none such.
         QueueNotFoundError: `must_exist`, and there is no such topic.
+        FilterSyntaxError: `where` is no expression, with the position and a hint.
+        ModuleNotFoundError: There is no lark (`rocketstore[sql]`), which `where` needs.
         ValueError, TypeError: An argument that has no meaning, or an unknown keyword.
         MissingSegmentsError: Files of the log are missing, as where its disk is not mounted. With
             on_damage="skip" the scan reads what is left.
@@ -108,7 +114,13 @@ def scan(
         refuse_arguments(scan, unknown)
     names = column_names(columns)
     wanted = RecordFilter.of(
-        topics=topics, topic_pattern=topic_pattern, queues=queues, tags=tags, begin=begin, end=end
+        topics=topics,
+        topic_pattern=topic_pattern,
+        queues=queues,
+        tags=tags,
+        where=None if where is None else sql_filter(where).text,
+        begin=begin,
+        end=end,
     )
     one_of("must_exist", must_exist, (True, False, None))
     log, flushed = _log_of(

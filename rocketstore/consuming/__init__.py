@@ -3,7 +3,7 @@
 `rocketstore.consumer.Consumer` is the entry: it keeps the calls of one thread apart, waits for
 messages and hands them out. It uses:
 
-    start: where a consumer begins and which tags it wants, from what a caller gives.
+    start: where a consumer begins, from what a caller gives.
     cursors: `QueueCursors`, one position for each queue, whose turn is next, and the batch that was
         fetched and not handed out yet (`PolledBatch`).
     column_poll: the memory in which `poll_columns` builds its columns; it needs NumPy.

@@ -6,6 +6,7 @@ neighbours. Within a queue messages keep their order.
 
 from __future__ import annotations
 
+import time
 from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +17,7 @@ from rocketstore.log.queues.multi_dispatch import offset_in_queue
 from rocketstore.log.read import fetch_result as read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
@@ -27,6 +28,10 @@ Edge = Literal["earliest", "latest"]
 
 # Turns after which new queues of the topic are looked for, even while there is work.
 TURNS_PER_LISTING = 64
+# Messages that a look takes along where a filter over properties chooses among them.
+FILTERED = 800
+# A call passes over messages that such a filter does not take for so long.
+PASSING_S = 0.1
 
 _PASSED_OVER = (read.MESSAGE_WAS_REMOVING, read.NO_MATCHED_MESSAGE)
 _OUT_OF_RANGE = (read.OFFSET_TOO_SMALL, read.OFFSET_OVERFLOW_BADLY)
@@ -87,6 +92,7 @@ class QueueCursors:
         *,
         tags: frozenset[str] | None,
         tags_codes: frozenset[int] | None,
+        matching: Callable[[list[Message]], list[Message]] | None = None,
         reset: Edge | None,
         stored: Mapping[int, int],
     ) -> None:
@@ -95,6 +101,9 @@ class QueueCursors:
         self._queue_ids = queue_ids
         self._tags = tags
         self._tags_codes = tags_codes
+        self._matching = matching
+        #: Whether the last `fill` ended because it had passed over messages for long.
+        self.passing = False
         self._reset = reset
         # Stored offsets; those of queues that are not there yet are kept for the day they come.
         self._stored = dict(stored)
@@ -232,8 +241,8 @@ class QueueCursors:
         self._batch = PolledBatch([], None)
 
     def fill(self, limit: int) -> bool:
-        """Fetches up to `limit` messages from the next queue that has some; False when all are
-        caught up.
+        """Fetches up to `limit` messages, with a filter some more, from the next queue that has
+        some; False when all are caught up, or `passing`.
 
         To be called with an empty batch. A fault of one queue is raised when its turn comes and
         leaves its cursor where it is.
@@ -250,6 +259,8 @@ class QueueCursors:
         if rest is not None and self._go_on(rest, limit):
             return True
         self._batch = PolledBatch([], None)
+        until = None if self._matching is None else time.monotonic() + PASSING_S
+        self.passing = False
         while True:
             moved = False
             for _ in range(len(self._order)):
@@ -260,6 +271,9 @@ class QueueCursors:
                 if self._fetch(cursor, limit):
                     return True
                 moved = moved or cursor.position != before or cursor.status in _OUT_OF_RANGE
+                if until is not None and moved and time.monotonic() >= until:
+                    self.passing = True
+                    return False
             # New queues began after this consumer: all of their messages are new to it.
             if not moved and not self.join("earliest"):
                 if not self._told and all(cursor.status in _NO_QUEUE for cursor in self._order):
@@ -280,16 +294,17 @@ class QueueCursors:
 
     def _fetch(self, cursor: Cursor, limit: int) -> bool:
         """One look at one queue. True with a new batch, False when there was nothing for us."""
+        most = limit if self._matching is None else max(limit, FILTERED)
         found = self._reader.fetch(
-            self._topic, cursor.queue_id, cursor.position, limit, self._tags_codes
+            self._topic, cursor.queue_id, cursor.position, most, self._tags_codes
         )
         messages, next_offset, cursor.status = found
         if type(found) is read.BatchFetch:
             self.unpacked += found.unpacked
         if cursor.status == read.FOUND:
             rest = None
-            if self._tags is not None:
-                messages = [message for message in messages if message.tags in self._tags]
+            if self._tags is not None or self._matching is not None:
+                messages = self._chosen(messages)
             elif len(messages) == limit and len(self._order) == 1:
                 rest = self._reader.run_from(self._topic, cursor.queue_id, next_offset)
             batch = PolledBatch(messages, cursor, rest)
@@ -305,6 +320,13 @@ class QueueCursors:
         elif cursor.status in _OUT_OF_RANGE or (cursor.status in _NO_QUEUE and cursor.position > 0):
             self._out_of_range(cursor)
         return False
+
+    def _chosen(self, messages: list[Message]) -> list[Message]:
+        """The messages that the filters take: two tags may have one code."""
+        tags = self._tags
+        if tags is not None:
+            messages = [message for message in messages if message.tags in tags]
+        return messages if self._matching is None else self._matching(messages)
 
     def _no_file(self, cursor: Cursor, next_offset: int) -> None:
         """A file of the queue is missing, or its end: the messages are not passed over in

@@ -1,4 +1,4 @@
-"""Where a consumer begins and which tags it wants: what users say, and what it means."""
+"""Where a consumer begins: what users say, and what it means."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import datetime
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.values.arguments import texts, whole_number
+from rocketstore.values.arguments import whole_number
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore.consuming.cursors import Edge
 
-__all__ = ["EDGES", "chosen_queues", "place_of", "tag_set"]
+__all__ = ["EDGES", "chosen_queues", "place_of"]
 
 EDGES: Final = ("earliest", "latest")
-TAGS: Final = "None, a tag, 'a || b' or several tags"
 
 
 def chosen_queues(queue_id: int | None, queue_ids: Iterable[int] | None) -> tuple[int, ...] | None:
@@ -35,7 +34,12 @@ def chosen_queues(queue_id: int | None, queue_ids: Iterable[int] | None) -> tupl
 def place_of(
     offset: Edge | int, when: Timestamp | None, queue_id: int | None
 ) -> tuple[Edge | int, int | None]:
-    """A wish as (end or offset, time in ms): the time counts unless it is None."""
+    """A wish as (end or offset, time in ms): the time counts unless it is None.
+
+    Raises:
+        ValueError: an offset together with a time, no end, or a number without a queue.
+        TypeError: a value of another type.
+    """
     if when is not None:
         if offset != "earliest":
             raise ValueError(f"offset = {offset!r}: not together with when")
@@ -51,14 +55,3 @@ def place_of(
     if queue_id is None:
         raise ValueError(f"offset = {offset}: a number needs the queue_id that it belongs to")
     return offset, None
-
-
-def tag_set(tags: str | Iterable[str] | None) -> frozenset[str] | None:
-    """The tags wanted; None for all. A text may be RocketMQ's expression, `paid || refunded`."""
-    if tags is None:
-        return None
-    words = tags.split("||") if isinstance(tags, str) else texts("tags", tags, TAGS)
-    wanted = frozenset(word.strip() for word in words)
-    if "" in wanted or not wanted:
-        raise ValueError(f"tags = {tags!r}: expected {TAGS}")
-    return None if "*" in wanted else wanted

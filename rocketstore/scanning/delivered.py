@@ -15,6 +15,7 @@ from rocketstore._native.format.column_scanner import ColumnScanner
 from rocketstore._native.format.scanner import read_message
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, DecompressionError, OffsetOutOfRangeError
+from rocketstore.filters.sql import sql_filter
 from rocketstore.log.read.column_reader import TRIMMED
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
 from rocketstore.log.read.inner_batch import count_of, messages_of
@@ -87,8 +88,10 @@ def _delivered(columns: Columns) -> Any:
 
 
 def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Message]:
-    """What the records of a chunk stand for, in order, without those of other tags."""
-    wanted = scan.filter.tags
+    """What the records of a chunk stand for, in order, without those of other tags and those that
+    `where` does not take."""
+    wanted, where = scan.filter.tags, scan.filter.where
+    matches = None if where is None else sql_filter(where).matches
     for physical_offset in columns["physical_offset"].tolist():
         file = files.at(physical_offset)
         if file is None:  # of a chunk that another thread read ahead: no mapping here has held it
@@ -104,7 +107,9 @@ def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Mes
             logger.warning("%s: an inner batch is left out: %s", scan.path, error)
             continue
         for message in messages:
-            if wanted is None or message.tags in wanted:
+            if wanted is not None and message.tags not in wanted:
+                continue
+            if matches is None or matches(message.properties):
                 yield message
 
 

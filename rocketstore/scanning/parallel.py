@@ -18,6 +18,8 @@ from rocketstore._native.format.scanner import (
 )
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, RocketStoreError
+from rocketstore.filters.program import program_of
+from rocketstore.filters.sql import sql_filter
 from rocketstore.log.read.column_reader import ColumnWalk, ScanReport, SegmentFiles
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import Pool
@@ -215,6 +217,7 @@ class ScanReading:
             verify=plan.verify,
             accept=wanted.acceptance(),
             tags=None if wanted.tags is None else [tag.encode() for tag in wanted.tags],
+            where=None if wanted.where is None else program_of(sql_filter(wanted.where)),
             from_ms=wanted.start_ms,
             to_ms=wanted.end_ms,
         )

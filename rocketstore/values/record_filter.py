@@ -1,13 +1,15 @@
-"""Which messages a scan takes: by topic, queue, tag and store time."""
+"""Which messages a scan takes: by topic, queue, tag, properties and store time."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import Final, TypedDict
 
 from rocketstore.values.arguments import text, texts, whole_number
+from rocketstore.values.tag_expression import tag_set
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 __all__ = ["Queues", "RecordFilter", "Wanted"]
@@ -20,7 +22,8 @@ TIME_MAX: Final = 2**63 - 1
 
 
 class Wanted(TypedDict, total=False):
-    """The arguments of `rocketstore.scan` that choose messages."""
+    """The arguments of `rocketstore.scan` that choose messages, but for `where`, which has another
+    meaning where Spark reads."""
 
     topics: str | Iterable[str] | None
     topic_pattern: str | None
@@ -42,6 +45,13 @@ class RecordFilter:
     #: Store times in milliseconds: [start, end).
     start_ms: int = TIME_MIN
     end_ms: int = TIME_MAX
+    #: An expression over properties (`rocketstore.filters`), which the caller has checked.
+    where: str | None = None
+
+    def __setstate__(self, state: list[object]) -> None:
+        """Values in the order of the fields. Pickles of 0.1 have all but the last."""
+        for field, value in zip_longest(fields(self), state):
+            object.__setattr__(self, field.name, value)
 
     @classmethod
     def of(
@@ -51,6 +61,7 @@ class RecordFilter:
         topic_pattern: str | None = None,
         queues: Queues | None = None,
         tags: str | Iterable[str] | None = None,
+        where: str | None = None,
         begin: Timestamp | None = None,
         end: Timestamp | None = None,
     ) -> RecordFilter:
@@ -71,9 +82,10 @@ class RecordFilter:
             queues_by_topic=None
             if by_topic is None
             else tuple((topic, _ids(by_topic[topic])) for topic in sorted(by_topic)),
-            tags=_tags(tags),
+            tags=tag_set(tags),
             start_ms=start_ms,
             end_ms=end_ms,
+            where=None if where is None else text("where", where),
         )
 
     @property
@@ -115,16 +127,6 @@ def _check_pattern(pattern: str) -> None:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(f"topic_pattern = {pattern!r}: no regular expression, {error}") from None
-
-
-def _tags(given: str | Iterable[str] | None) -> frozenset[str] | None:
-    found = _names("tags", given.split("||") if isinstance(given, str) else given)
-    if found is None:
-        return None
-    words = frozenset(word.strip() for word in found)
-    if "" in words or not words:
-        raise ValueError(f"tags = {given!r}: expected None, a tag, 'a || b' or several tags")
-    return None if "*" in words else words
 
 
 def _ids(given: int | Collection[int]) -> frozenset[int]:

@@ -207,3 +207,15 @@ def test_parts_are_cut_where_pieces_begin(
         assert files.cut(offset, report.end_offset) == following
         assert files.cut(offset, offset + 1) == (offset if following == offset else offset + 1)
     assert files.cut(report.end_offset, report.end_offset + 7) == report.end_offset + 7
+
+
+def test_a_filter_over_properties(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
+    store, uri, report = shipped(tmp_path, rng, monkeypatch)
+    for where in ("KEYS CONTAINS 'k1'", "p0 IS NOT NULL AND 'k0' <> KEYS"):
+        here = rocketstore.scan(store, columns=COLUMNS, where=where, end_offset=report.end_offset)
+        expected = rows_of(here)
+        assert rows_of(rocketstore.scan(uri, columns=COLUMNS, where=where)) == expected
+        assert 10 < len(expected) < 300

@@ -46,6 +46,34 @@ def batches(vectors: dict[str, Any]) -> Iterator[bytes]:
             yield bytes.fromhex(row["fields"]["body"])
 
 
+def filters(vectors: dict[str, Any]) -> Iterator[bytes]:
+    """A count of operations, three bytes for each, then properties."""
+    numbers = [
+        "0",
+        "-0",
+        "10",
+        "+10",
+        "010",
+        "1.5",
+        "-2.5",
+        "1e3",
+        ".5",
+        "5.",
+        "1e22",
+        "1e-5",
+        "123456.75",
+        "2147483648",
+        "eu",
+        "true",
+    ]
+    for number, text in enumerate(numbers):
+        for code in range(14):
+            ops = bytes((11, 1, number, 13, 7, number, code, number, 4, 1, 0, 0, 2, 0, 0))
+            yield bytes((len(ops) // 3 - 1,)) + ops + f"a\x01{text}\x02price\x01{text}".encode()
+    for row in vectors["properties"]:
+        yield bytes((2, 7, 1, 0, 8, 1, 2, 3, 0, 0)) + row["text"].encode()
+
+
 def scans(vectors: dict[str, Any]) -> Iterator[bytes]:
     """Log files: the stores of the vectors, and records behind each other with a blank at the end."""
     good = [bytes.fromhex(row["hex"]) for row in vectors["records"] if len(row["hex"]) < 2000]
@@ -126,6 +154,7 @@ SEEDS = {
     "index": indexes,
     "checkpoint": checkpoints,
     "message_id": message_ids,
+    "filter": filters,
     "columns": logs,
 }
 

@@ -26,6 +26,7 @@ RUNS = {
     "index": 60_000,
     "checkpoint": 100_000,
     "message_id": 500_000,
+    "filter": 400_000,
     "columns": 20_000,
 }
 

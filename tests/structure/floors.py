@@ -57,8 +57,8 @@ FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "testing", "ui"))
 PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"
     for name in (
-        *("archive", "arrow", "columns", "config", "consuming", "errors", "message", "puts"),
-        *("scanning", "spark", "stats", "store_info", "testing", "tools", "values"),
+        *("archive", "arrow", "columns", "config", "consuming", "errors", "filters", "message"),
+        *("puts", "scanning", "spark", "stats", "store_info", "testing", "tools", "values"),
     )
 )
 

@@ -15,6 +15,7 @@ Read in this order:
     index_file         slots and entries of an index file
     checkpoint_slots   our checkpoint and RocketMQ's
     string_columns     texts and properties as Arrow lays them out (`csrc_columns.pxd`)
+    filter_program     an expression over properties, for the scanner
     column_scanner     records of a range as columns
 """
 
@@ -34,5 +35,6 @@ MODULES: Final = (
     "index_file",
     "checkpoint_slots",
     "string_columns",
+    "filter_program",
     "column_scanner",
 )

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Self, final
 
+from rocketstore._native.format.filter_program import FilterProgram
 from rocketstore._native.format.message import Message
 from rocketstore._native.os.mapped_file import MappedFile
 
@@ -20,11 +21,13 @@ class ColumnScanner:
         verify: int,
         accept: Callable[[str], bool | Iterable[int]] | None = None,
         tags: Iterable[bytes] | None = None,
+        where: FilterProgram | None = None,
         from_ms: int = ...,
         to_ms: int = ...,
     ) -> Self:
         """`room`: rows of one read at most. `accept` is asked once for each topic: False takes none of its
         records, True all, else those of these queues. `tags`: records with one of these; None takes all.
+        `where`: records that it takes; None takes all.
         Store times are [from_ms, to_ms). `verify`: VERIFY_* bits, for every record, taken or not."""
 
     def read(

@@ -3,7 +3,7 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawFree
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, SIZE_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc_columns cimport (
@@ -12,6 +12,7 @@ from rocketstore._native.format.csrc_columns cimport (
 )
 from rocketstore._native.format.string_columns cimport Words, allocated, pairs_of, utf8
 from rocketstore._native.format.csrc cimport RS_NOT_FOUND, RS_OK, rs_record, rs_span, rs_status
+from rocketstore._native.format.filter_program cimport FilterProgram
 from rocketstore._native.os.sigbus_guard cimport copied_bytes, guarded, raise_unread
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.format.message cimport Message
@@ -99,6 +100,7 @@ cdef class ColumnScanner:
     cdef Words hosts
     cdef dict scratch
     cdef frozenset names
+    cdef FilterProgram where
     cdef object accept
     cdef list tag_texts
     cdef rs_span *tag_spans
@@ -107,7 +109,7 @@ cdef class ColumnScanner:
     cdef readonly str status
 
     def __cinit__(self, names, *, size_t room, unsigned verify, accept=None, tags=None,
-                  int64_t from_ms=INT64_MIN, int64_t to_ms=INT64_MAX):
+                  FilterProgram where=None, int64_t from_ms=INT64_MIN, int64_t to_ms=INT64_MAX):
         cdef rs_span *span
         self.names = frozenset(names)
         unknown = self.names.difference(NUMBERS, CODED, TEXTS)
@@ -129,6 +131,8 @@ cdef class ColumnScanner:
         self.walk.tags, self.walk.tag_count = self.tag_spans, <size_t>len(self.tag_texts)
         self.walk.tagged = tags is not None
         self.walk.marked = any("\ufffd".encode() in text for text in self.tag_texts)
+        self.where = where
+        self.walk.filter = NULL if where is None else &where.filter
         self.walk.from_ms, self.walk.to_ms = from_ms, to_ms
         self.columns.room = room
         self.allocate()
@@ -265,13 +269,18 @@ cdef class ColumnScanner:
                 (<Words>words).clear()
         self.walk.topics, self.walk.hosts = &self.topics.table, &self.hosts.table
         self.walk.records = self.walk.record_crc_mismatches = 0
+        self.walk.answered_at = SIZE_MAX
         self.columns.rows = 0
         self.columns.bytes = 0
         return 0
 
     cdef int learn(self) except -1:
-        """The word that no dictionary has."""
+        """The word that no dictionary has, or what the filter is not sure of."""
         cdef bytes word = copied_bytes(self.walk.unknown.bytes, self.walk.unknown.size, "a message")
+        if self.walk.asks:
+            self.walk.answer = self.where.answer(word)
+            self.walk.answered_at = self.walk.at
+            return 0
         if self.walk.unknown_host:
             return self.hosts.add(word, unpack_host(word), True, None)
         topic = word.decode("utf-8", "rocketstore.java")

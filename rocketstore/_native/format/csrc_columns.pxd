@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.format.csrc cimport bool_, rs_record, rs_scan, rs_span, rs_status
+from rocketstore._native.format.filter_program cimport rs_filter
 
 cdef extern from "rs_properties.h" nogil:
     enum:
@@ -66,6 +67,10 @@ cdef extern from "rs_columns.h" nogil:
         uint64_t record_crc_mismatches
         rs_span unknown
         bool_ unknown_host
+        const rs_filter *filter
+        bool_ asks
+        size_t answered_at
+        bool_ answer
     rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to,
                               uint64_t byte_limit)
     rs_status rs_columns_take(rs_column_walk *walk, rs_columns *columns, const rs_record *records,
