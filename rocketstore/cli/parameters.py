@@ -15,6 +15,7 @@ import click
 import rocketstore
 from rocketstore.cli.hints import in_commands
 from rocketstore.cli.standard_streams import as_text
+from rocketstore.filters import sql_filter
 from rocketstore.values import foreign_names, no_store
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "index_shape",
     "open_to_read",
     "topic_name",
+    "where_option",
 ]
 
 if TYPE_CHECKING:
@@ -264,6 +266,27 @@ durability_option = click.option(
     default="disk",
     show_default=True,
     help="What a stored message survives: nothing, the death of the process, a power cut.",
+)
+
+
+def _where(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Refuses what is no expression, before a store is opened."""
+    if value is None:
+        return None
+    try:
+        return sql_filter(as_text(value)).text
+    except rocketstore.errors.FilterSyntaxError as error:
+        raise click.BadParameter(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise click.ClickException(str(error)) from error
+
+
+where_option = click.option(
+    "--where",
+    default=None,
+    metavar="SQL",
+    callback=_where,
+    help="Only messages whose properties match, as in \"price > 10 AND region = 'eu'\".",
 )
 
 

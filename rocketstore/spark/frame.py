@@ -53,7 +53,8 @@ def read(
 
     Args:
         path: a store's directory, or the URI of an archive.
-        where: SQL or a Column, about columns that are read.
+        where: SQL of Spark or a Column, about columns that are read. RocketMQ's SQL92, about
+            properties, is the option `where` of the source: options={"where": "price > 10"}.
         columns: of the view, in this order; None: all of them.
         view: names of columns: "rocketstore", "kafka" or "rocketmq".
         options: further options of the source, as `failOnDataLoss`.

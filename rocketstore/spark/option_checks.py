@@ -7,6 +7,8 @@ import logging
 import re
 from collections.abc import Mapping
 
+from rocketstore.errors import FilterSyntaxError
+from rocketstore.filters import sql_filter
 from rocketstore.spark.errors import SparkFaceError
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "duration",
     "number",
     "size",
+    "sql_expression",
     "switch",
     "without_kafkas",
 ]
@@ -158,3 +161,13 @@ def switch(given: Mapping[str, str], name: str, default: bool) -> bool:
     if text.lower() not in ("true", "false"):
         raise bad_option(name, text, "true or false")
     return text.lower() == "true"
+
+
+def sql_expression(text: str) -> str:
+    """The option `where`: an expression of RocketMQ's SQL92."""
+    try:
+        return sql_filter(text).text
+    except FilterSyntaxError as error:
+        raise bad_option("where", text, f"{error.hint}, at position {error.position}") from error
+    except ModuleNotFoundError as error:
+        raise bad_option("where", text, str(error)) from error

@@ -19,8 +19,10 @@ from rocketstore.cli.parameters import (
     format_option,
     open_to_read,
     read_topic,
+    where_option,
 )
 from rocketstore.cli.standard_streams import as_text
+from rocketstore.filters import sql_filter
 from rocketstore.values import timestamp_ms
 
 __all__ = ["command"]
@@ -56,6 +58,7 @@ _ABSENT = ("missing segment", "end")
 )
 @click.option("--below", type=OFFSET, default=None, help="Only below this physical offset.")
 @click.option("--above", type=OFFSET, default=None, help="Only above this physical offset.")
+@where_option
 @commit_log_dir_option
 @format_option
 def command(
@@ -69,6 +72,7 @@ def command(
     order: Literal["newest", "oldest"],
     below: int | None,
     above: int | None,
+    where: str | None,
     commit_log_dir: str,
     form: str | None,
 ) -> int:
@@ -95,7 +99,7 @@ def command(
     shown = None if everything else limit or SHOWN
     damaged: list[rocketstore.CorruptRecordError] = []
     with open_to_read(store, commit_log_dir=commit_log_dir) as opened:
-        found = opened.query(
+        found: Sequence[rocketstore.Message] = opened.query(
             topic,
             key,
             begin=begin,
@@ -105,6 +109,9 @@ def command(
             above=above,
             on_damage=damaged.append,
         )
+        if where is not None:
+            matches = sql_filter(where).matches
+            found = [message for message in found if matches(message.properties)]
         print_messages(itertools.islice(found, shown), form)
         if shown is not None:
             _tell_of_more(found, shown, order)

@@ -18,9 +18,10 @@ from rocketstore.cli.parameters import (
     format_option,
     open_to_read,
     read_topic,
+    where_option,
 )
 from rocketstore.cli.standard_streams import as_text
-from rocketstore.cli.streams.queue_messages import follow_topic, queue_messages
+from rocketstore.cli.streams.queue_messages import Chosen, follow_topic, queue_messages
 from rocketstore.values import without_frames
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for more messages until Ctrl-C.")
 @click.option("--tag", default=None, callback=_tag, help="Only messages with this tag.")
+@where_option
 @commit_log_dir_option
 @format_option
 def command(
@@ -64,6 +66,7 @@ def command(
     lines: int,
     follow: bool,
     tag: str | None,
+    where: str | None,
     commit_log_dir: str,
     form: str | None,
 ) -> int:
@@ -77,8 +80,10 @@ def command(
     Examples:
       rocketstore tail data/orders orders -n 3
       rocketstore tail data/orders orders -f --format '%T %k %s'
+      rocketstore tail data/orders orders --where "price > 10 AND region = 'eu'"
       rocketstore tail data/orders orders -n 1000 --format json | jq .body
     """
+    chosen = Chosen(tag, where)
     faults: dict[int, rocketstore.CorruptRecordError] = {}
     unread: list[rocketstore.ReadFailedError] = []
 
@@ -97,17 +102,17 @@ def command(
         # The consumer starts at the end before the last messages are looked up: none is lost
         # between the two, and none is shown twice.
         consumer = opened.consumer(
-            topic, queue_id=queue_id, offset="latest", tags=tag, reset="earliest"
+            topic, queue_id=queue_id, offset="latest", tags=tag, where=where, reset="earliest"
         )
         with consumer:
             ends = dict(consumer.positions)
-            print_messages(_last(opened, topic, ends, lines, tag, damaged, unread), form)
+            print_messages(_last(opened, topic, ends, lines, chosen, damaged, unread), form)
             for error in faults.values():
                 click.echo(f"rocketstore: {error}", err=True)
             for failed in unread:
                 click.echo(f"rocketstore: {exit_codes.in_one_line(failed)}", err=True)
             if follow:
-                follow_topic(opened, consumer, tag, partial(print_messages, form=form))
+                follow_topic(opened, consumer, chosen, partial(print_messages, form=form))
     return exit_codes.DAMAGED if faults or unread or missing else exit_codes.OK
 
 
@@ -116,7 +121,7 @@ def _last(
     topic: str,
     ends: dict[int, int],
     count: int,
-    tag: str | None,
+    chosen: Chosen,
     damaged: Damaged,
     unread: list[rocketstore.ReadFailedError],
 ) -> list[Message]:
@@ -125,7 +130,7 @@ def _last(
     found: list[Message] = []
     for queue_id, end in ends.items():
         try:
-            found += _last_of_queue(store, topic, queue_id, end, count, tag, damaged)
+            found += _last_of_queue(store, topic, queue_id, end, count, chosen, damaged)
         except rocketstore.ReadFailedError as error:
             unread.append(without_frames(error))
     # Messages of one inner batch share an offset, and keep the order of their queue.
@@ -139,10 +144,10 @@ def _last_of_queue(
     queue_id: int,
     end: int,
     count: int,
-    tag: str | None,
+    chosen: Chosen,
     damaged: Damaged,
 ) -> list[Message]:
-    """Steps back further and further while a tag leaves too few."""
+    """Steps back further and further while a filter leaves too few."""
     minimum = store.min_queue_offset(topic, queue_id)
     back = count
     while True:
@@ -151,7 +156,7 @@ def _last_of_queue(
             return []
         found = []
         for queue_offset, message in queue_messages(
-            store, topic, queue_id, damaged, begin=begin, tag=tag
+            store, topic, queue_id, damaged, begin=begin, chosen=chosen
         ):
             if queue_offset >= end:
                 break

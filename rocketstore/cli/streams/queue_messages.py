@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import click
 
 import rocketstore
 from rocketstore.cli.standard_streams import check_reader
+from rocketstore.filters import sql_filter
 
 if TYPE_CHECKING:
     from rocketstore import Consumer, CorruptRecordError, Message, Store
 
-__all__ = ["follow_topic", "queue_messages"]
+__all__ = ["ALL", "Chosen", "follow_topic", "queue_messages"]
 
 #: Longest wait for messages before a look at standard output, seconds.
 LOOK_S: Final = 0.5
+
+
+class Chosen(NamedTuple):
+    """Which messages are shown: arguments of `Store.consumer`."""
+
+    tags: str | None = None
+    where: str | None = None
+
+
+ALL: Final = Chosen()
 
 
 def queue_messages(
@@ -26,13 +37,14 @@ def queue_messages(
     on_damage: Callable[[CorruptRecordError], object],
     *,
     begin: int = 0,
-    tag: str | None = None,
+    chosen: Chosen = ALL,
 ) -> Iterator[tuple[int, Message]]:
     """Messages from queue offset `begin` on, each with its offset in this queue. A message that is
     in several queues (multi dispatch) itself says only its offset in the first. `on_damage` gets
     each damaged one."""
+    matches = None if chosen.where is None else sql_filter(chosen.where).matches
     with store.consumer(
-        topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
+        topic, queue_id=queue_id, offset=begin, tags=chosen.tags, reset="earliest"
     ) as consumer:
         while True:
             try:
@@ -43,17 +55,18 @@ def queue_messages(
                 continue
             if not batch:
                 return
-            yield consumer.positions[queue_id] - 1, batch[0]
+            if matches is None or matches(batch[0].properties):
+                yield consumer.positions[queue_id] - 1, batch[0]
 
 
 def _step_over(
-    store: Store, consumer: Consumer, tag: str | None, damage: CorruptRecordError
+    store: Store, consumer: Consumer, chosen: Chosen, damage: CorruptRecordError
 ) -> None:
     """Moves a consumer of several queues past the damage that its last poll met. Polls each queue
     by itself to find the damaged one; raises the error again where none is."""
     for queue_id, begin in consumer.positions.items():
         with store.consumer(
-            consumer.topic, queue_id=queue_id, offset=begin, tags=tag, reset="earliest"
+            consumer.topic, queue_id=queue_id, offset=begin, tags=chosen.tags, reset="earliest"
         ) as alone:
             try:
                 alone.poll(1)
@@ -64,7 +77,7 @@ def _step_over(
 
 
 def follow_topic(
-    store: Store, consumer: Consumer, tag: str | None, show: Callable[[list[Message]], object]
+    store: Store, consumer: Consumer, chosen: Chosen, show: Callable[[list[Message]], object]
 ) -> NoReturn:
     """Shows messages as they come, those of any writer. It ends with a signal, with an error, or
     when the reader of standard output goes."""
@@ -73,7 +86,7 @@ def follow_topic(
         try:
             messages = consumer.poll(500, timeout_s=LOOK_S)
         except rocketstore.CorruptRecordError as error:
-            _step_over(store, consumer, tag, error)
+            _step_over(store, consumer, chosen, error)
             click.echo(f"rocketstore: {error}", err=True)
             continue
         show(messages)

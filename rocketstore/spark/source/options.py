@@ -16,6 +16,7 @@ from rocketstore.spark.option_checks import (
     duration,
     number,
     size,
+    sql_expression,
     switch,
     without_kafkas,
 )
@@ -35,6 +36,7 @@ READ_NAMES = {
     "assign": 'JSON: {"topic": [queue ids]}; also: queues',
     "queues": "queue ids, with commas between them, or JSON as for assign",
     "tags": "messages with one of these tags: a || b",
+    "where": "messages whose properties match an expression of RocketMQ's SQL92",
     "columns": "columns, with commas between them; all others are not even read",
     "view": f"names of columns: {', '.join(VIEWS)}",
     "startingOffsets": "earliest, latest, or JSON of queue offsets",
@@ -246,6 +248,8 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
         wanted["tags"] = given["tags"]
         if not all(tag.strip() for tag in given["tags"].split("||")):
             raise bad_option("tags", given["tags"], "tags, with || between them")
+    if "where" in given:
+        wanted["where"] = sql_expression(given["where"])
     for name, argument in (
         ("startingTimestamp", "begin"),
         ("endingTimestamp", "end"),
