@@ -17,7 +17,15 @@ from typing import Any, Final, Self
 
 from tests.support.paths import ROOT
 
-__all__ = ["GENERATIONS", "Oracle", "OracleError", "build", "missing_tools", "since"]
+__all__ = [
+    "GENERATIONS",
+    "Oracle",
+    "OracleError",
+    "build",
+    "build_sources",
+    "missing_tools",
+    "since",
+]
 
 #: Three generations of the store, and the folder of sources that fits each.
 GENERATIONS: Final = {"4.9.8": "v4", "5.3.3": "v5", "5.5.1": "v5"}
@@ -51,28 +59,32 @@ def missing_tools() -> str:
 def build(version: str) -> Path:
     """Compiles the Java side against one version of the store, unless that was done before."""
     output = BUILT / version
-    digest = hashlib.sha256(version.encode())
-    for source in sorted(JAVA.rglob("*")):
+    build_sources(JAVA, output, {"rocketmq.version": version, "generation": GENERATIONS[version]})
+    return output
+
+
+def build_sources(sources: Path, output: Path, properties: Mapping[str, str]) -> None:
+    """Compiles a Maven project into `output`, unless that was done before."""
+    digest = hashlib.sha256(properties["rocketmq.version"].encode())
+    for source in sorted(sources.rglob("*")):
         if source.is_file():
             digest.update(source.read_bytes())
     stamp = output / "built"
     BUILT.mkdir(parents=True, exist_ok=True)
-    with open(BUILT / f"{version}.lock", "w") as lock:
+    with open(BUILT / f"{output.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # workers of a parallel run build once
         if stamp.exists() and stamp.read_text() == digest.hexdigest():
-            return output
+            return
         shutil.rmtree(output, ignore_errors=True)
         words = [
             *("mvn", "--batch-mode", "--quiet", "compile"),
-            f"-Drocketmq.version={version}",
-            f"-Dgeneration={GENERATIONS[version]}",
+            *(f"-D{name}={value}" for name, value in properties.items()),
             f"-Doutput={output}",
         ]
-        run = subprocess.run(words, cwd=JAVA, capture_output=True, text=True, check=False)
+        run = subprocess.run(words, cwd=sources, capture_output=True, text=True, check=False)
         if run.returncode != 0:
-            raise OracleError(f"Maven could not build it for {version}:\n{run.stdout[-4000:]}")
+            raise OracleError(f"Maven could not build {output.name}:\n{run.stdout[-4000:]}")
         stamp.write_text(digest.hexdigest())
-    return output
 
 
 class Oracle:
