@@ -84,19 +84,11 @@ class Consumer:
         offsets: ConsumerOffsets | None = None,
         wait_flushed: Callable[[int], object] | None = None,
     ) -> None:
-        """Made by `store.consumer`.
+        """Made by `store.consumer`, which explains the arguments.
 
         Args:
-            queue_id: One queue; None: all queues of the topic, those to come included.
-            queue_ids: Instead of `queue_id`: some queues.
-            offset: Where to begin without a stored offset: "earliest", "latest" (what is put from
-                now on) or a queue offset (needs `queue_id`).
-            when: Instead of `offset`: begin at the first message stored at this time or later.
-            group: Begin at the offsets stored for this group, and own them until `close`.
-            tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
-            where: Only messages whose properties match, an expression of RocketMQ's SQL92.
-            reset: Where to go on when the position is out of range; None: `OffsetOutOfRangeError`.
-            must_exist: Whether a topic or queue that is not there is a QueueNotFoundError.
+            offsets: The offset table of the store, for `group`.
+            wait_flushed: Waits until the log is durable up to an offset. None: a store that reads.
         """
         one_of("reset", reset, (*EDGES, None))
         if group is not None and offsets is None:
