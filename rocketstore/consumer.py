@@ -23,8 +23,8 @@ from rocketstore.values.arguments import at_most, one_of, text, whole_number
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
+from rocketstore.values.record_filter import tag_set
 from rocketstore.values.renamed import refuse_arguments
-from rocketstore.values.tag_expression import tag_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -2,7 +2,7 @@
 
 `sql.sql_filter` is the entry: it parses an expression once and gives a `SqlFilter`, which says of a
 message's properties whether they match. Expressions of tags (`a || b`, `*`) are values:
-`values.tag_expression`.
+`values.record_filter`.
 
 Read in this order:
     nodes: what an expression is made of, and what RocketMQ refuses to make.

@@ -18,7 +18,6 @@ What there is:
     record_filter: which records a scan takes.
     renamed: arguments that were renamed before the first release.
     reserved_properties: names of properties that put refuses.
-    tag_expression: tags that are wanted, `paid || refunded`.
     system_flags: bits of a record's `sys_flag`.
     threads: native threads, whose start has a bound.
     timestamps: points in time, as milliseconds or aware datetimes.

@@ -9,14 +9,14 @@ from itertools import zip_longest
 from typing import Final, TypedDict
 
 from rocketstore.values.arguments import text, texts, whole_number
-from rocketstore.values.tag_expression import tag_set
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
-__all__ = ["Queues", "RecordFilter", "Wanted"]
+__all__ = ["Queues", "RecordFilter", "Wanted", "tag_set"]
 
 #: Queue ids, or queue ids by topic.
 Queues = int | Collection[int] | Mapping[str, Collection[int]]
 
+TAGS: Final = "None, a tag, 'a || b' or several tags"
 TIME_MIN: Final = -(2**63)
 TIME_MAX: Final = 2**63 - 1
 
@@ -136,3 +136,19 @@ def _ids(given: int | Collection[int]) -> frozenset[int]:
 
 def _time(name: str, given: Timestamp | None, default: int) -> int:
     return default if given is None else timestamp_ms(name, given)
+
+
+def tag_set(tags: str | Iterable[str] | None) -> frozenset[str] | None:
+    """The tags wanted; None for all. A text may be RocketMQ's expression, `paid || refunded`, and
+    `*` is all.
+
+    Raises:
+        ValueError, TypeError: what means nothing.
+    """
+    if tags is None:
+        return None
+    words = tags.split("||") if isinstance(tags, str) else texts("tags", tags, TAGS)
+    wanted = frozenset(word.strip() for word in words)
+    if "" in wanted or not wanted:
+        raise ValueError(f"tags = {tags!r}: expected {TAGS}")
+    return None if "*" in wanted else wanted
