@@ -35,6 +35,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PropertiesTooLargeError",
     "QueueNotFoundError",
+    "QueueOffsetMismatchError",
     "ReadFailedError",
     "RocketStoreError",
     "StoreBehindError",
@@ -276,6 +277,25 @@ class QueueNotFoundError(RocketStoreError, LookupError):
     """The topic, or the queue of it, does not exist in this store."""
 
     status = "NO_MATCHED_LOGIC_QUEUE"
+
+
+class QueueOffsetMismatchError(RocketStoreError):
+    """A put gave an `expected_queue_offset`, and the next message of its queue has another one: others have put
+    meanwhile. Nothing was stored. Read what they put, decide again, and expect `actual`."""
+
+    def __init__(self, topic: str, queue_id: int, expected: int, actual: int) -> None:
+        super().__init__(topic, queue_id, expected, actual)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.expected = expected
+        self.actual = actual
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r}, queue {self.queue_id}: expected_queue_offset = "
+            f"{self.expected}, but its next message has queue offset {self.actual}; nothing was "
+            f"stored: read the messages up to there, then expect {self.actual}"
+        )
 
 
 #: What the short reasons of a `CorruptRecordError` mean.

@@ -94,7 +94,7 @@ class Store(ServiceAccess):
             reserved=RESERVED_PROPERTIES,
             to_ms=timestamp_ms,
         )
-        return writer._bind(engine.completions, engine.path)
+        return writer._bind(engine.completions, engine.path, engine.unique_ids)
 
     def put_message(
         self,
@@ -112,6 +112,7 @@ class Store(ServiceAccess):
         prepared_transaction_offset: int = 0,
         durability: Durability | None = None,
         timeout_s: float | None = None,
+        expected_queue_offset: int | None = None,
     ) -> PutResult:
         """Appends one message with every field as given: RocketMQ's putMessage, for interop and
         imports.
@@ -122,6 +123,7 @@ class Store(ServiceAccess):
 
         Raises:
             MessageRejectedError and its kin: The message cannot be stored as it is.
+            QueueOffsetMismatchError: It would not get `expected_queue_offset`. Nothing was stored.
             BackpressureError, DiskFullError, StoreFailedError: No room. Nothing was stored.
             DurabilityTimeoutError: The message is stored (`error.result`), but not known to be on
                 disk.
@@ -131,7 +133,7 @@ class Store(ServiceAccess):
             self._writable("put_message"), topic, body, queue_id, properties, flag=flag,
             sys_flag=sys_flag, born_time=born_time, born_host=born_host, store_host=store_host,
             reconsume_times=reconsume_times, durability=durability, timeout_s=timeout_s,
-            prepared_transaction_offset=prepared_transaction_offset,
+            prepared_transaction_offset=prepared_transaction_offset, expected=expected_queue_offset,
         )  # fmt: skip
 
     def put_batch(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.append.put_result import durability_level, durability_name
 from rocketstore._native.put import batch_append as native_rows
 from rocketstore._native.put import writer as native
 from rocketstore.engine.tickets import Completions, Ticket
+from rocketstore.errors import MessageRejectedError
+from rocketstore.values.arguments import whole_number
 from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.sync.queue_positions import QueueState
+    from rocketstore.log.read.unique_ids import UniqueIds
     from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
@@ -32,16 +36,45 @@ class Writer(native.Writer):
     the promise of puts that ask for no other.
     """
 
-    __slots__ = ("_completions", "_path")
+    __slots__ = ("_completions", "_path", "_unique_ids")
 
     _completions: Completions
     _path: str
+    _unique_ids: UniqueIds
 
-    def _bind(self, completions: Completions, path: str) -> Writer:
-        """What submit and repr need; called once by the store."""
+    def _bind(self, completions: Completions, path: str, unique_ids: UniqueIds) -> Writer:
+        """What submit, conditions and repr need; called once by the store."""
         self._completions = completions
         self._path = path
+        self._unique_ids = unique_ids
         return self
+
+    def _put_if(
+        self,
+        body: Body,
+        expected: int | None,
+        unique_id: str | None,
+        fields: Mapping[str, Any],
+        durability: Durability | None,
+        timeout_s: float | None,
+    ) -> PutResult:
+        """A put with a condition, which `put` comes to."""
+        self._check_promise(durability, timeout_s)
+        at = -1
+        if expected is not None:
+            at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
+            if len(self._queues) > 1 and fields["shard_key"] is None:
+                raise MessageRejectedError(
+                    f"expected_queue_offset = {at}: of which of {len(self._queues)} queues? Give a "
+                    "shard_key, or a writer of one queue"
+                )
+        append = partial(self._append_if, body, at, unique_id, **fields)
+        if unique_id is None:
+            result = append()
+        else:
+            result = self._unique_ids.put(self.topic, unique_id, append)
+        self._await_promise(result, durability, timeout_s)
+        return result
 
     def put_columns(
         self,
@@ -122,6 +155,8 @@ class Writer(native.Writer):
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
+        expected_queue_offset: int | None = None,
+        unique_id: str | None = None,
     ) -> Ticket:
         """Appends one message and does not wait for its promise: the ticket does.
 
@@ -129,6 +164,7 @@ class Writer(native.Writer):
 
         Raises:
             MessageRejectedError and its kin: The message cannot be stored as it is.
+            QueueOffsetMismatchError: It would not get `expected_queue_offset`. Nothing was stored.
             BackpressureError, DiskFullError, StoreFailedError: No room. Nothing was stored.
             StoreClosedError: The store was closed.
         """
@@ -144,6 +180,8 @@ class Writer(native.Writer):
             born_time=born_time,
             shard_key=shard_key,
             durability="memory",
+            expected_queue_offset=expected_queue_offset,
+            unique_id=unique_id,
         )
         self._log.request_flush(result.end_offset)
         self._note_level(result, level)

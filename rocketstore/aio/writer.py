@@ -87,13 +87,17 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
+        expected_queue_offset: int | None = None,
+        unique_id: str | None = None,
     ) -> PutFuture[PutResult]:
         """Appends one message; await the result for its PutResult, once the promise is met. The
         result also goes to `create_task`, `gather`, `wait_for` and the like.
 
         The message is in the log when this returns, also without the await, unless puts have to
         wait for room: then a task of its own sees to it. Arguments and errors are those of
-        `rocketstore.Writer.put`; what is wrong with the message is raised at once.
+        `rocketstore.Writer.put`; what is wrong with the message is raised at once. A put with
+        `expected_queue_offset` or `unique_id` is put by a thread, and says what is wrong when it is
+        awaited.
 
         Raises, when awaited:
             DurabilityTimeoutError: not on disk within `sync_flush_timeout_ms`; the message *is* in
@@ -102,6 +106,21 @@ class Writer:
         """
         port, writer = self._port, self._writer
         port.check()
+        if expected_queue_offset is not None or unique_id is not None:
+            append = functools.partial(
+                rocketstore.Writer.put,
+                body=body,
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                flag=flag,
+                born_time=born_time,
+                shard_key=shard_key,
+                durability="memory",
+                expected_queue_offset=expected_queue_offset,
+                unique_id=unique_id,
+            )
+            return put_task(self._append_many(append, durability), port.loop)
         if writer is not None and not port.turn.standing:
             future: PutFuture[PutResult] = PutFuture(loop=port.loop)
             placed = port.native.put(

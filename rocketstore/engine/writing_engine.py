@@ -19,6 +19,7 @@ from rocketstore.engine.shutdown import Guests
 from rocketstore.engine.trim import Trim
 from rocketstore.errors import BackpressureError, ConfigError
 from rocketstore.log.layout.lock import remove_abort
+from rocketstore.log.read.unique_ids import UniqueIds
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class WritingEngine(Engine):
         self._writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests()
         self._destroyed = False
+        self.unique_ids = UniqueIds(
+            opened.path, self.reader, parts.index, parts.positions, self._flush_all
+        )
         self._unfollow = write.clock.follow(write.commit_log.log.stand_at)
 
     def start(self) -> None:
@@ -126,6 +130,11 @@ class WritingEngine(Engine):
             )
             self._writers[key] = writer
         return writer
+
+    def _flush_all(self) -> None:
+        limit_ms = self.config.sync_flush_timeout_ms
+        if not self.commit_log.log.wait(self.positions.wrote, 2, limit_ms):
+            raise BackpressureError(f"the log was not flushed in {limit_ms} ms: nothing was put")
 
     # ---- care ----
 

@@ -69,6 +69,7 @@ def put_message(
     prepared_transaction_offset: int,
     durability: Durability | None,
     timeout_s: float | None,
+    expected: int | None,
 ) -> PutResult:
     topic = text("topic", topic)
     engine.check_topic(topic)
@@ -84,6 +85,9 @@ def put_message(
         fields.pop(name, None)
     if durability is None and fields.get("WAIT", "").lower() == "false":
         durability = "memory"
+    at = -1
+    if expected is not None:
+        at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
     encoded = encode_properties(fields)
     check_numbers(topic, fields)
     host = engine.config.store_host
@@ -103,6 +107,7 @@ def put_message(
             lights=lights,
             durability=durability,
             timeout_s=timeout_s,
+            expected=at,
         )
     finally:
         if lights:

@@ -19,6 +19,7 @@ NEW_ERRORS = {
     rocketstore.InvalidGroupError,
     rocketstore.NoGroupError,
     rocketstore.QueueNotFoundError,
+    rocketstore.QueueOffsetMismatchError,
     rocketstore.StoreBehindError,
     rocketstore.StoreRecoveringError,
     rocketstore.StoreReplacedError,

@@ -48,6 +48,7 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/_native/put/completion_port.pyx": (
         "one class: puts that never wait, and their waiters"
     ),
+    "rocketstore/_native/put/writer.pyx": "one class: puts of one topic, each way to the append",
     "rocketstore/_native/os/mapped_file.pyx": "one class: the raw pointer, and who may use it",
     "rocketstore/_native/os/syscalls.pyx": "the one table of calls, and a wrapper of each",
     "rocketstore/aio/store.py": "one class: each call of Store once more, for tasks",

@@ -53,6 +53,8 @@ cdef class Log:
     cdef int ready(self) except -1
     cdef int append(self, rs_message *message, QueueState queue, Lights *lights,
                     rs_appended *appended) except -1
+    cdef int append_at(self, rs_message *message, QueueState queue, int64_t expected,
+                       Lights *lights, rs_appended *appended) except -1
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1
     cdef int append_many(self, append_call *call) except -1

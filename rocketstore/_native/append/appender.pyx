@@ -36,7 +36,7 @@ from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns, wall_ns
 
 from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
-    MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
+    MessageTooLargeError, PropertiesTooLargeError, QueueOffsetMismatchError, RocketStoreError,
 )
 
 # A born timestamp that means: the same clock reading as the store timestamp.
@@ -282,6 +282,34 @@ cdef class Log:
                     self.mutex.lock()
                     status = self.append_locked(&call)
                     self.mutex.unlock()
+            if status == RS_OK:
+                return self.after(appended)
+            if status == RS_RECORD_TOO_LARGE:
+                refuse_size(&call)
+            self.react(status)
+
+    cdef int append_at(self, rs_message *message, QueueState queue, int64_t expected,
+                       Lights *lights, rs_appended *appended) except -1:
+        """As append, if the queue's next message has the queue offset `expected`; below 0: whatever it has."""
+        cdef append_call call
+        cdef rs_status status
+        cdef int64_t following
+        if expected < 0:
+            return self.append(message, queue, lights, appended)
+        memset(&call, 0, sizeof(call))
+        call.log, call.message, call.appended = &self.log, message, appended
+        call.queue, call.lights = &queue.state, lights
+        while True:
+            self.ready()
+            with nogil:
+                self.mutex.lock()
+                following = rs_load_int64(&queue.state.next_offset)
+                status = RS_OK
+                if following == expected:
+                    status = self.append_locked(&call)
+                self.mutex.unlock()
+            if following != expected:
+                raise QueueOffsetMismatchError(queue.topic, queue.queue_id, expected, following)
             if status == RS_OK:
                 return self.after(appended)
             if status == RS_RECORD_TOO_LARGE:

@@ -20,7 +20,8 @@ cdef class PutResult:
     cdef readonly int64_t store_timestamp_ms
     cdef readonly int64_t count
     cdef readonly int32_t queue_id
-    cdef int level
+    cdef short level
+    cdef short again  # whether it is about a message that was there before
     cdef rs_host store_host
     cdef bytes offsets  # of each row in the log; None: one row
     cdef bytes rows  # in the queue; None: one behind another

@@ -17,7 +17,9 @@ def restore_put_result(
     offsets: bytes | None,
     rows: bytes | None = None,
     ids: bytes | None = None,
+    duplicate: bool = False,
 ) -> PutResult: ...
+def as_duplicate(result: PutResult) -> PutResult: ...
 
 @final
 class PutResult:
@@ -42,6 +44,9 @@ class PutResult:
     def store_timestamp_ms(self) -> int: ...
     @property
     def count(self) -> int: ...
+    @property
+    def duplicate(self) -> bool:
+        """Whether the put had the `unique_id` of a message that was there, which this is about: nothing was stored."""
     @property
     def size(self) -> int:
         """Bytes of the log from the first to the last byte of the record, or of the whole batch."""

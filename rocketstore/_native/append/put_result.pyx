@@ -52,6 +52,11 @@ cdef class PutResult:
     """
 
     @property
+    def duplicate(self):
+        """Whether the put had the `unique_id` of a message that was there, which this is about: nothing was stored."""
+        return self.again != 0
+
+    @property
     def size(self):
         """Bytes of the log from the first to the last byte of the record, or of the whole batch."""
         return self.end_offset - self.physical_offset
@@ -123,9 +128,10 @@ cdef class PutResult:
 
     def __repr__(self):
         many = f", count={self.count}" if self.count != 1 else ""
+        again = ", duplicate=True" if self.duplicate else ""
         return (f"PutResult(physical_offset={self.physical_offset}, queue_id={self.queue_id}, "
                 f"queue_offset={self.queue_offset}{many}, size={self.size}, "
-                f"durability={self.durability!r})")
+                f"durability={self.durability!r}{again})")
 
     def __eq__(self, other):
         if not isinstance(other, PutResult):
@@ -140,7 +146,7 @@ cdef class PutResult:
         return (restore_put_result, (
             self.physical_offset, self.end_offset, self.queue_id, self.queue_offset,
             self.store_timestamp_ms, self.count, self.level, host, self.offsets, self.rows,
-            self.ids))
+            self.ids, self.duplicate))
 
 
 cdef bint is_column(bytes column, object size, object count):
@@ -151,7 +157,7 @@ cdef bint is_column(bytes column, object size, object count):
 def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queue_id,
                        int64_t queue_offset, int64_t store_timestamp_ms, int64_t count, int level,
                        bytes store_host not None, bytes offsets, bytes rows=None,
-                       bytes ids=None):
+                       bytes ids=None, bint duplicate=False):
     """What PutResult.__reduce__ says, back as a PutResult."""
     cdef PutResult result = PutResult.__new__(PutResult)
     # As Python numbers: 8 * count of a count from elsewhere may not fit 64 bits.
@@ -166,10 +172,16 @@ def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queu
     result.queue_offset = queue_offset
     result.store_timestamp_ms = store_timestamp_ms
     result.count = count
-    result.level = level
+    result.level = <short>level
     result.offsets, result.rows, result.ids = offsets, rows, ids
+    result.again = duplicate
     set_host(&result.store_host, store_host)
     return result
+
+
+def as_duplicate(PutResult result not None):
+    """The result of a put that found the message of this one."""
+    return restore_put_result(*result.__reduce__()[1][:11], duplicate=True)
 
 
 rs_name(PutResult, "rocketstore.PutResult")  # for pickles, help and tracebacks
@@ -186,7 +198,7 @@ cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t
     result.queue_offset = appended.queue_offset
     result.store_timestamp_ms = appended.store_timestamp_ms
     result.count = count
-    result.level = level
+    result.level = <short>level
     result.store_host = store_host[0]
     return result
 
@@ -194,7 +206,7 @@ cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t
 cpdef PutResult nothing_put(object durability, int32_t queue_id=0):
     """The result of an empty batch: no message, no place, and any promise is met."""
     cdef PutResult result = PutResult.__new__(PutResult)
-    result.level, result.queue_id = durability_level(durability), queue_id
+    result.level, result.queue_id = <short>durability_level(durability), queue_id
     result.offsets = b""
     return result
 

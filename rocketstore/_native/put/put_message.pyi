@@ -19,4 +19,5 @@ def put_message(
     lights: list[QueueState],
     durability: Durability | None,
     timeout_s: float | None,
+    expected: int = -1,
 ) -> PutResult: ...

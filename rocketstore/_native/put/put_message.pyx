@@ -20,9 +20,9 @@ from rocketstore._native.put.writer cimport Writer
 def put_message(Writer writer not None, body, bytes properties not None, *, flag, sys_flag,
                 born_timestamp_ms, bytes born_host not None, bytes store_host not None,
                 reconsume_times, prepared_transaction_offset, list lights not None, durability,
-                timeout_s):
+                timeout_s, int64_t expected=-1):
     """One message with every field as given; `properties` is checked property text. `lights` are the
-    states of the light queues it is listed in as well."""
+    states of the light queues it is listed in as well, `expected` the queue offset that it has to get, or -1."""
     cdef rs_message message
     cdef rs_appended appended
     cdef Py_buffer view
@@ -54,7 +54,8 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
         for light in lights[:MAX_LIGHTS]:
             further.states[further.count] = &light.state
             further.count += 1
-        writer.log.append(&message, queue, &further if further.count else NULL, &appended)
+        writer.log.append_at(&message, queue, expected, &further if further.count else NULL,
+                             &appended)
     finally:
         text_free(&text)
         if held:

@@ -48,6 +48,8 @@ class Writer:
         shard_key: str | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
+        expected_queue_offset: int | None = None,
+        unique_id: str | None = None,
     ) -> PutResult:
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
@@ -62,6 +64,35 @@ class Writer:
             StoreClosedError, StoreFailedError, StoreReadOnlyError.
         """
 
+    def _put_plain(
+        self,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: Timestamp | None = None,
+        shard_key: str | None = None,
+        durability: Durability | None = None,
+        timeout_s: float | None = None,
+    ) -> PutResult: ...
+    def _append_if(
+        self,
+        body: Body,
+        expected: int,
+        unique_id: str | None,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: Timestamp | None = None,
+        shard_key: str | None = None,
+    ) -> PutResult: ...
+    def _check_promise(self, durability: Durability | None, timeout_s: float | None) -> None: ...
+    def _await_promise(
+        self, result: PutResult, durability: Durability | None, timeout_s: float | None
+    ) -> None: ...
     def put_batch(
         self,
         bodies: Iterable[Body],

@@ -15,6 +15,7 @@ from rocketstore._native.format.csrc cimport (
     RS_BODY_TOO_LARGE, RS_OK, RS_PROPERTIES_TOO_LARGE, rs_appended, rs_java_hash, rs_log_fitting,
     rs_message, rs_record_check, rs_record_size, rs_span, rs_status,
 )
+from rocketstore._native.put.plain_entry cimport rs_put_install
 from rocketstore._native.put.property_builder cimport (
     Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_span,
     text_start, text_tags,
@@ -235,7 +236,7 @@ cdef class Writer:
                 f"stored at physical offset {result.physical_offset}, but not known to be on disk "
                 f"after {left_ms} ms; wait again with store.wait_flushed({result.end_offset}), "
                 f"do not put it again", result)
-        result.level = asked
+        result.level = <short>asked
         return 0
 
     @property
@@ -247,11 +248,26 @@ cdef class Writer:
         return self.queues
 
     def put(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
-            shard_key=None, durability=None, timeout_s=None):
+            shard_key=None, durability=None, timeout_s=None, expected_queue_offset=None,
+            unique_id=None):
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
         MessageRejectedError and its kin, BackpressureError, DiskFullError: nothing was stored. DurabilityTimeoutError:
-        stored (`error.result`), but not known to be on disk after `timeout_s`."""
+        stored (`error.result`), but not known to be on disk after `timeout_s`. QueueOffsetMismatchError: the
+        message would not get `expected_queue_offset`. With `unique_id` a second put gives what the first one did."""
+        # A put with no more than the arguments of _put_plain goes there: see rs_writer_put.
+        if expected_queue_offset is None and unique_id is None:
+            return self._put_plain(
+                body, tags=tags, keys=keys, properties=properties, flag=flag, born_time=born_time,
+                shard_key=shard_key, durability=durability, timeout_s=timeout_s)
+        return self._put_if(
+            body, expected_queue_offset, unique_id,
+            {"tags": tags, "keys": keys, "properties": properties, "flag": flag,
+             "born_time": born_time, "shard_key": shard_key}, durability, timeout_s)
+
+    def _put_plain(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
+                   shard_key=None, durability=None, timeout_s=None):
+        """`put` without a condition."""
         cdef rs_message message
         cdef rs_appended appended
         cdef Py_buffer view
@@ -275,6 +291,45 @@ cdef class Writer:
         result = put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
         self.finish(result, asked, timeout_s, started)
         return result
+
+    def _append_if(self, body, int64_t expected, unique_id, tags=None, keys=None, properties=None,
+                   flag=0, born_time=None, shard_key=None):
+        """Appends one message as `put` does, and waits for no promise. `expected`: the queue offset that it has
+        to get, or -1; `unique_id`: its UNIQ_KEY, or None."""
+        cdef rs_message message
+        cdef rs_appended appended
+        cdef Py_buffer view
+        cdef bint held = False
+        cdef Text text
+        cdef QueueState queue = self.pick(shard_key)
+        text_start(&text)
+        try:
+            self.fill(&message, queue, flag, born_time)
+            self.describe_more(&message, &text, tags, keys, properties, shard_key)
+            if unique_id is not None:
+                if b"\x02UNIQ_KEY\x01" in b"\x02" + (<char *>text.bytes)[:text.size]:
+                    raise MessageRejectedError(
+                        "UNIQ_KEY: given as unique_id and among the properties; give one of them")
+                text_named(&text, "UNIQ_KEY", b"UNIQ_KEY\x01", unique_id)
+                message.properties = text_span(&text)
+            held = body_open(&view, &message.body, body)
+            self.check_body(&message)
+            self.log.append_at(&message, queue, expected, NULL, &appended)
+        finally:
+            text_free(&text)
+            if held:
+                PyBuffer_Release(&view)
+        return put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
+
+    def _check_promise(self, durability, timeout_s):
+        """Raises for a promise, or a time, that there is not."""
+        self.asked(durability, timeout_s)
+
+    def _await_promise(self, PutResult result not None, durability, timeout_s):
+        """Waits for the promise of a message that is in the log."""
+        cdef int asked = self.asked(durability, timeout_s)
+        result.level = <short>max(<int>result.level, self.log.met)
+        self.finish(result, asked, timeout_s, now_ns() if asked > result.level else 0)
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
                   shard_key=None, durability=None, timeout_s=None):
@@ -392,4 +447,9 @@ cdef class Writer:
 
     def _note_level(self, PutResult result not None, durability not None):
         """A ticket's result says the promise that the ticket stands for."""
-        result.level = max(result.level, durability_level(durability))
+        result.level = <short>max(<int>result.level, durability_level(durability))
+
+
+rs_put_install(
+    Writer.__dict__["put"], Writer.__dict__["_put_plain"],
+    ("tags", "keys", "properties", "flag", "born_time", "shard_key", "durability", "timeout_s"))

@@ -10,7 +10,8 @@ Read in this order:
 - `read_view`: the bounds that a reader may see at one moment.
 - `reader`: queue offset → unit → record → `Message`; `unit_place` reads messages from a unit on,
   `fetch_result` has RocketMQ's statuses.
-- `time_search`: queue offset of a time; `query`: messages of a key.
+- `time_search`: queue offset of a time; `query`: messages of a key; `unique_ids`: puts that give
+  the id of a message.
 - `named_topics`: topics that users name, and that cannot be or are not there.
 - `batch_queue`, `batch_queues`, `batch_reader`: queues whose units have several messages each;
   `inner_batch` takes those messages out of their record.

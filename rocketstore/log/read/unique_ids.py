@@ -1,0 +1,138 @@
+"""Puts with a unique id: which message was the first one with it.
+
+An id is looked for in the messages that this process put and that are not indexed yet, then in the
+index, up to what is visible. So it reaches as far back as the index: over all messages of the topic
+that the store still has.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rocketstore._native.append.put_result import as_duplicate, restore_put_result
+from rocketstore._native.format.codec import encode_properties, pack_host
+from rocketstore.errors import ConfigError, MessageRejectedError, StoreBehindError
+from rocketstore.log.read.query import KeyQuery, query_by_key
+from rocketstore.values.arguments import text
+
+if TYPE_CHECKING:
+    from rocketstore._native.append.put_result import PutResult
+    from rocketstore._native.format.message import Message
+    from rocketstore._native.sync.positions import Positions
+    from rocketstore.log.index.store import IndexStore
+    from rocketstore.log.read.reader import Reader
+
+__all__ = ["UniqueIds"]
+
+#: A topic, and an id in it.
+Claim = tuple[str, str]
+
+
+class UniqueIds:
+    """The unique ids of one store that is open for writing. Any thread may put; one thread at a
+    time has an id, from the look for it to its place in the log."""
+
+    def __init__(
+        self,
+        path: str,
+        reader: Reader,
+        index: IndexStore | None,
+        positions: Positions,
+        flush: Callable[[], object],
+    ) -> None:
+        """`flush`: makes all that is in the log visible."""
+        self._path = path
+        self._reader = reader
+        self._index = index
+        self._positions = positions
+        self._flush = flush
+        self._left = threading.Condition(threading.Lock())
+        self._taken: set[Claim] = set()
+        #: Of messages that may not be indexed yet, about in the order of the log.
+        self._recent: dict[Claim, PutResult] = {}
+        #: Of which it is not known whether they came into the log.
+        self._unsure: set[Claim] = set()
+
+    def put(self, topic: str, unique_id: str, append: Callable[[], PutResult]) -> PutResult:
+        """What `append` gives; a duplicate of the first result where there is a message with this id.
+
+        Raises:
+            ConfigError: the store has no index.
+            StoreBehindError: queues or index lack messages, so an id may be hidden.
+            MessageRejectedError: what cannot be a property.
+        """
+        index = self._index
+        if index is None:
+            raise ConfigError("index_enabled", False, "unique_id needs the index")
+        if not text("unique_id", unique_id):
+            raise MessageRejectedError("unique_id = '': give an id, or None")
+        encode_properties({"UNIQ_KEY": unique_id})
+        self._reader.source.check()  # before the lock, which a forked child may never get
+        claim = topic, unique_id
+        with self._left:
+            self._left.wait_for(lambda: claim not in self._taken)
+            self._taken.add(claim)
+        try:
+            return self._put(index, claim, append)
+        finally:
+            with self._left:
+                self._taken.discard(claim)
+                self._left.notify_all()
+
+    def _put(self, index: IndexStore, claim: Claim, append: Callable[[], PutResult]) -> PutResult:
+        first = self._of_recent(claim) or self._of_index(index, claim)
+        if first is not None:
+            return first
+        end = self._positions.wrote
+        try:
+            result = append()
+            with self._left:
+                self._recent[claim] = result
+        except BaseException:
+            if self._positions.wrote > end:  # a signal's handler may have ended it after the append
+                self._unsure.add(claim)
+            raise
+        return result
+
+    def _of_recent(self, claim: Claim) -> PutResult | None:
+        with self._left:
+            indexed = self._positions.indexed
+            while self._recent:
+                oldest = next(iter(self._recent))
+                if self._recent[oldest].end_offset > indexed:
+                    break
+                del self._recent[oldest]
+            found = self._recent.get(claim)
+        if found is None:
+            return None
+        return as_duplicate(found)
+
+    def _of_index(self, index: IndexStore, claim: Claim) -> PutResult | None:
+        if claim in self._unsure:
+            self._flush()
+        topic, unique_id = claim
+        query = KeyQuery(topic, unique_id, newest=False)
+        found = query_by_key(self._reader, index, query)
+        first = next((m for m in found if m.unique_id == unique_id), None)
+        if first is None and index.short is not None:
+            raise StoreBehindError(self._path, "key index", index.short)
+        self._unsure.discard(claim)
+        return None if first is None else _result_of(first)
+
+
+def _result_of(message: Message) -> PutResult:
+    """What the put of a message gave that was read back; the promise is still to be waited for."""
+    return restore_put_result(
+        message.physical_offset,
+        message.physical_offset + message.size,
+        message.queue_id,
+        message.queue_offset,
+        message.store_timestamp_ms,
+        1,
+        0,
+        pack_host(message.store_host),
+        None,
+        duplicate=True,
+    )
