@@ -20,10 +20,10 @@ Modules for more: `aio` (asyncio), `columns` (names and types of columns), `conf
 `cli` (the command line).
 
 A program imports from here and from these modules. All other modules are inner ones: `api`,
-`store`, `store_info`, `writer`, `consumer`, `completion_port` and `shipping` hold what is exported;
-`puts`, `consuming` and `scanning` what happens in a put, a poll and a scan; then come `engine`,
-`log`, `archive`, `stats`, `values` and `_native`, as docs/architecture.md draws them. `_moved`
-finds modules of 0.1 by their old names.
+`store`, `store_info`, `service_access`, `writer`, `consumer`, `completion_port` and `shipping` hold
+what is exported; `services` what works upon a store; `puts`, `consuming` and `scanning` what
+happens in a put, a poll and a scan; then come `engine`, `log`, `archive`, `stats`, `values` and
+`_native`, as docs/architecture.md draws them. `_moved` finds modules of 0.1 by their old names.
 
 Names are imported when they are first used: `import rocketstore` alone loads nothing else of the
 package.
@@ -88,6 +88,10 @@ if TYPE_CHECKING:
     from rocketstore.puts.put_batch import NewMessage
     from rocketstore.scanning.bookmark import Bookmark
     from rocketstore.scanning.scan import Scan
+    from rocketstore.services.retention.events import RetentionEvent
+    from rocketstore.services.retention.plan import RetentionPlan, SegmentPlan
+    from rocketstore.services.retention.rule import Retention
+    from rocketstore.services.retention.service import StoreRetention
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.histogram import Latency
     from rocketstore.stats.statistics import Statistics
@@ -135,8 +139,12 @@ __all__ = [
     "ReadFailedError",
     "RecoveryReport",
     "RefilledQueue",
+    "Retention",
+    "RetentionEvent",
+    "RetentionPlan",
     "RocketStoreError",
     "Scan",
+    "SegmentPlan",
     "ShipReport",
     "Statistics",
     "Store",
@@ -148,6 +156,7 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreRecoveringError",
     "StoreReplacedError",
+    "StoreRetention",
     "Ticket",
     "UnplacedMessages",
     "Writer",
@@ -183,6 +192,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.puts.put_batch": ("NewMessage",),
         "rocketstore.scanning.bookmark": ("Bookmark",),
         "rocketstore.scanning.scan": ("Scan",),
+        "rocketstore.services.retention.events": ("RetentionEvent",),
+        "rocketstore.services.retention.plan": ("RetentionPlan", "SegmentPlan"),
+        "rocketstore.services.retention.rule": ("Retention",),
+        "rocketstore.services.retention.service": ("StoreRetention",),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.stats.histogram": ("Latency",),
         "rocketstore.stats.statistics": ("Statistics",),

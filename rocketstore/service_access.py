@@ -1,11 +1,40 @@
-"""What `Store` shows of its services. Each is loaded when it is first asked for."""
+"""What `Store` shows of its services. Each is loaded when it is first asked for.
+
+A service is a guest of the engine: it is made once for each store that is open for writing, and
+stopped before that store closes. A property here is the door to it, and has no policy of its own.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rocketstore.store_info import StoreFacts
+
+if TYPE_CHECKING:
+    from rocketstore.services.retention.service import StoreRetention
 
 __all__ = ["ServiceAccess"]
 
 
 class ServiceAccess(StoreFacts):
     """The part of `Store` that leads to the services."""
+
+    @property
+    def retention(self) -> StoreRetention:
+        """What leaves the front of the log by itself, and what would.
+
+            rule = Retention(max_age=timedelta(days=7), keep_unshipped=True)
+            print(store.retention.plan(rule))  # a dry run: each segment, and why it goes or stays
+            store.retention.run(rule)
+
+        A store that was opened with `retention=rule` applies it from a thread: whenever a new
+        segment begins, and by a timer. `plan()` and `run()` without a rule are about that one.
+        `last_error` says why its last round did not end; the next one tries again.
+        `events` says what an emergency gave up.
+
+        Raises:
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
+        """
+        from rocketstore.services.retention.service import retention_of
+
+        return retention_of(self)

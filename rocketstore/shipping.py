@@ -15,7 +15,8 @@ import numpy as np
 
 from rocketstore._native.format.scanner import VERIFY_LENIENT
 from rocketstore.archive.manifest import TOPICS_MAX, Piece, Segment
-from rocketstore.archive.object_store import ObjectStore
+from rocketstore.archive.object_store import ObjectStore, shown_uri
+from rocketstore.archive.shipped import note_shipped
 from rocketstore.archive.writer import ArchiveWriter
 from rocketstore.errors import (
     ConfigError,
@@ -125,6 +126,7 @@ def ship_store(
             archive.add(_copied(objects, file, segment, tell))
             count += not segment.tail_of
             copied += segment.size
+        note_shipped(layout, shown_uri(uri), archive.manifest)
         if bad:
             raise _with_lost(_first_of(bad, count), store)
         _refuse_missing(store, layout, files, count)

@@ -106,6 +106,7 @@ def open_store(
     check_queues: bool = False,
     clock: ManualClock | None = None,
     wait_s: float = 0.0,
+    retention: rocketstore.Retention | None = None,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
     **options: Unpack[OpenOptions],
@@ -134,6 +135,7 @@ def open_store(
         untrusted=untrusted,
         check_queues=check_queues,
         clock=clock,
+        retention=retention,
         **options,
     )
     return Opening(_Waiting(opened, mode, wait_s), limits)

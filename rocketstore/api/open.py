@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import OpenOptions
@@ -18,6 +18,9 @@ from rocketstore.values.callbacks import Listener, Progress
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability
 from rocketstore.values.public import public
+
+if TYPE_CHECKING:
+    from rocketstore.services.retention.rule import Retention
 
 __all__ = ["open_store", "opened"]
 
@@ -35,6 +38,7 @@ def open_store(
     check_queues: bool = False,
     clock: ManualClock | None = None,
     wait_s: float = 0.0,
+    retention: Retention | None = None,
     **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
@@ -62,6 +66,8 @@ def open_store(
         wait_s: How long an open for writing waits until another process that has the store open
             closes it, or ends, seconds; `float("inf")` without end. An open waits one second in any
             case, and does not wait for a store that this process has open.
+        retention: What leaves the front of the log by itself while the store is open for writing:
+            see `Retention`. None: only `trim` removes something.
 
     Raises:
         ConfigError: An unknown or wrong option, or one that contradicts the files.
@@ -101,6 +107,10 @@ def open_store(
         raise ConfigError("wait_s", wait_s, "a number of seconds, 0 or more")
     if wait_s and mode == "r":
         raise ConfigError("wait_s", wait_s, "of mode 'rw' or 'r+': a reader takes no lock")
+    if retention is not None:
+        from rocketstore.services.retention.rule import check_retention
+
+        check_retention(retention, mode)
     options_given = Options(
         config,
         force,
@@ -111,7 +121,20 @@ def open_store(
         clock=clock or SYSTEM_CLOCK,
         wait_s=min(wait_s, YEAR_S),
     )
-    return Store(open_engine(path, mode, options_given), mode)
+    store = Store(open_engine(path, mode, options_given), mode)
+    if retention is not None:
+        _keep_by(store, retention)
+    return store
+
+
+def _keep_by(store: Store, retention: Retention) -> None:
+    from rocketstore.services.retention.service import keep_by
+
+    try:
+        keep_by(store, retention)
+    except BaseException:
+        store.close()
+        raise
 
 
 open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show

@@ -10,6 +10,7 @@ Read in this order:
 - `object_store`: `ObjectStore` opens, writes and lists objects; `is_uri` tells an archive from a
   path.
 - `writer`: `ArchiveWriter` swaps the manifest, and refuses another log.
+- `shipped`: notes beside a log what archives have of it.
 - `segments`: `ObjectFiles` gives the objects to a scan as the files of a log, one piece in memory
   at a time.
 

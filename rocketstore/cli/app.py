@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "spark": "Jobs on Spark: stats, audit, export, import, compact, replay, rebuild.",
     "stat": "Positions, topics, queues, sizes, lag.",
     "tail": "The last messages of a topic, and those that come later.",
+    "trim": "Remove the oldest segments by age or size; --dry-run says which, and why.",
     "verify": "Check everything; exit code 3 on damage.",
 }
 
@@ -54,6 +55,7 @@ Examples:
   rocketstore repair --dry-run data/orders
   rocketstore rebuild data/orders
   rocketstore ship data/orders s3://lake/orders
+  rocketstore trim --dry-run --max-age 7d data/orders
   rocketstore spark export data/orders data/parquet
 \b
 Exit codes:

@@ -27,7 +27,7 @@ def _absent(note: str, names: str, harmless: str | None = None) -> Option:
 
 
 _NOT_BUILT = "not offered: "
-_RETENTION = _NOT_BUILT + "retention is the caller's decision, see Store.trim"
+_RETENTION = _NOT_BUILT + "give open(retention=Retention(…)), or call Store.trim"
 _REPLICATION = _NOT_BUILT + "needs replication, which is not part of this store"
 _TIMER = _NOT_BUILT + "timer messages are not part of this store"
 _TRANSACTIONS = _NOT_BUILT + "transactions are not part of this store"

@@ -91,6 +91,8 @@ class WriteParts:
     ring: RingBuffer | None
     pool: WriteBufferPool | None
     live: SecondNames
+    #: Moves whenever the log takes a segment into use.
+    new_segments: EventCount
     blocks: SegmentBlocks
     queues: ConsumeQueueStore
     index: IndexStore | None

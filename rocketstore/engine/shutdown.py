@@ -154,6 +154,7 @@ class Guests:
         # Held while one is made, which may ask for another.
         self._lock = threading.RLock()
         self._made: dict[type[Guest], Guest] = {}
+        self._holds: dict[str, Callable[[], int | None]] = {}
         self._over = False
 
     def get(self, kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
@@ -164,6 +165,18 @@ class Guests:
                     raise StoreClosedError(f"the store closes: {kind.__name__} cannot begin")
                 self._made[kind] = make()
             return cast("_Kind", self._made[kind])
+
+    def hold(self, name: str, needs_from: Callable[[], int | None]) -> None:
+        """Retention keeps the log from the physical offset on that `needs_from` gives; None: it is
+        not needed. Any thread may call it. `name` is what a plan shows."""
+        with self._lock:
+            self._holds[name] = needs_from
+
+    def holds(self) -> list[tuple[str, int]]:
+        """Names of what needs the log, and from which physical offset on."""
+        with self._lock:
+            asked = list(self._holds.items())
+        return [(name, at) for name, ask in asked if (at := ask()) is not None]
 
     def stop(self) -> None:
         """Stops all of them, the newest first. Idempotent."""

@@ -19,6 +19,7 @@ from rocketstore._native.append.page_populator import PagesAhead
 from rocketstore._native.append.zero_fill import prewrite
 from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.durations import Durations
+from rocketstore._native.sync.futex import EventCount
 from rocketstore.engine.catch_up import dispatch_for_reader
 from rocketstore.engine.engine import Guard, MemoryEngine, Opened
 from rocketstore.engine.initial_offset import InitialOffset
@@ -166,6 +167,7 @@ class Wiring:
         put_times = Durations(PUT_TIME_BOUNDS_NS)
         self.statistics = StoreStatistics(self.put_states.totals, put_times=put_times.take)
         self.live = SecondNames(parts.layout)
+        self.new_segments = EventCount()
         # One that is moved by hand steps as its owner likes.
         own_clock = parts.options.clock is SYSTEM_CLOCK
         self.clock = (ClockMonitor().look,) if own_clock else ()
@@ -215,6 +217,7 @@ class Wiring:
             ring=self.ring,
             pool=self.pool,
             live=self.live,
+            new_segments=self.new_segments,
             blocks=self.blocks,
             queues=parts.queues,
             index=parts.index,
@@ -304,9 +307,13 @@ class Wiring:
             next_segment_at=0.0 if self.prewritten else NEXT_SEGMENT_AT,
             visible_when_flushed=config.visible_is_flushed,
             store_host=config.store_host,
-            on_new_segment=self.live.add,
+            on_new_segment=self._add_segment,
             on_put_failed=self.statistics.record_put_failed,
         )
+
+    def _add_segment(self, file: MappedFile) -> None:
+        self.live.add(file)
+        self.new_segments.notify()
 
     def _connect_populator(self) -> None:
         if self.ring is not None or self.pool is not None:

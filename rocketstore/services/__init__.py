@@ -1,5 +1,9 @@
-"""Services upon one store: each is a guest, which puts and reads as any program does.
+"""Services upon one store: each is a guest, which puts, reads and trims as any program does.
 
-A service has a folder of its own. `rocketstore.engine.shutdown.Guests` keeps the services of an open
-store and stops them before it closes; `rocketstore.service_access` has what `Store` shows of them.
+A service has a folder of its own, which says in which order to read its modules. Services do not
+import each other. `rocketstore.engine.shutdown.Guests` keeps the services of an open store and
+stops them before it closes; `rocketstore.service_access` has what `Store` shows of them.
+
+- `retention`: removes segments by age, size or use of the disk (`open(retention=…)`,
+  `Store.retention`).
 """

@@ -38,6 +38,8 @@ OWN_NAMES = (
     "queue_files",
     "rebuild",
     "recovery.json",
+    "retention.json",
+    "shipped.json",
     "store.json",
     "tmp",
 )

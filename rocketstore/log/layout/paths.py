@@ -143,6 +143,14 @@ class StoreLayout:
         return self.own / "group_offsets"
 
     @property
+    def shipped(self) -> Path:
+        return self.own / "shipped.json"
+
+    @property
+    def retention(self) -> Path:
+        return self.own / "retention.json"
+
+    @property
     def removal(self) -> Path:
         return self.own / "removal"
 

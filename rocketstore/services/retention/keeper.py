@@ -1,0 +1,227 @@
+"""The keeper of one open store: collects the facts, carries a plan out, and applies the rule of the
+store from a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.errors import BackpressureError, ConfigError, StoreClosedError
+from rocketstore.log.worker import Worker
+from rocketstore.services.retention.clock import AgeClock, wall_ms
+from rocketstore.services.retention.disk import RemovedFiles, disk_use
+from rocketstore.services.retention.events import EventLog, RetentionEvent
+from rocketstore.services.retention.holds import holds_of
+from rocketstore.services.retention.plan import Facts, Segment, cut_at, decide
+from rocketstore.values.kept_errors import without_frames
+
+if TYPE_CHECKING:
+    from rocketstore.engine.engine import Engine
+    from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.services.retention.plan import DiskUse, RetentionPlan
+    from rocketstore.services.retention.rule import Retention
+
+__all__ = ["Keeper"]
+
+logger = logging.getLogger(__name__)
+
+#: Shortest time until what was not on the disk yet is looked at again, seconds.
+SOON_S: Final = 0.01
+#: Longest time between two tries after an error, seconds, where `check_every` is shorter.
+RETRY_MOST_S: Final = 60.0
+
+
+class Keeper:
+    """Retention of one open store, of any mode; a guest of one that is open for writing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: The rule that the store was opened with.
+        self.rule: Retention | None = None
+        self.events = EventLog(engine.layout)
+        #: Why the last round did not end.
+        self.last_error: Exception | None = None
+        self._clock: AgeClock | None = None
+        self._worker: RetentionWorker | None = None
+        # Held by the thread that decides and trims.
+        self._turn = SignalSafeLock()
+        self._cleaning = False
+        self._first_times: dict[int, int] = {}
+        self._removed = RemovedFiles()
+
+    # ---- the store's own rule ----
+
+    def start(self, engine: WritingEngine, rule: Retention) -> None:
+        """Applies a rule from now on, in a thread."""
+        size = engine.reader.source.segment_size
+        if rule.max_bytes is not None and size > 1 and rule.max_bytes < size:
+            raise ConfigError(
+                "max_bytes", rule.max_bytes, f"at least one segment, which has {size} bytes here"
+            )
+        age_ms = None if rule.max_age is None else int(rule.max_age.total_seconds() * 1000)
+        last_ms = engine.commit_log.log.snapshot()[2]
+        self.rule = rule
+        self._clock = AgeClock(last_ms if last_ms > 0 else None, age_ms)
+        self._worker = RetentionWorker(self, engine, rule)
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the round that runs."""
+        if self._worker is not None:
+            self._worker.stop()
+
+    def round(self, engine: WritingEngine, rule: Retention) -> bool:
+        """One round. Whether more would go that is not on the disk yet, or not in its queue. An
+        error is kept, and logged when it is a new one."""
+        try:
+            # What would go if nothing held it: in most rounds nothing does, and groups and
+            # archives are not asked.
+            with self._turn:
+                facts = self._facts(rule, own=True, holds=False)
+                self._cleaning = facts.cleaning
+                plan = decide(rule, facts)
+            if plan.count:
+                plan = self.run(engine, rule, own=True)
+        except StoreClosedError:
+            raise
+        except Exception as error:
+            if repr(error) != repr(self.last_error):
+                logger.warning("%s: retention tries again: %s", self._engine.path, error)
+            self.last_error = without_frames(error)
+            raise
+        self.last_error = None
+        return plan.waits
+
+    # ---- any rule ----
+
+    def plan(self, rule: Retention, *, own: bool) -> RetentionPlan:
+        """What `run` would do."""
+        with self._turn:
+            return decide(rule, self._facts(rule, own=own))
+
+    def run(self, engine: WritingEngine, rule: Retention, *, own: bool) -> RetentionPlan:
+        """Removes what goes by a rule, `own`: that of the store."""
+        with self._turn as nested:
+            if nested:
+                raise BackpressureError("this thread is in the middle of a run of retention")
+            facts = self._facts(rule, own=own)
+            self._cleaning = facts.cleaning if own else self._cleaning
+            plan = decide(rule, facts)
+            return self._carry_out(engine, plan) if plan.count else plan
+
+    # ---- how ----
+
+    def _facts(self, rule: Retention, *, own: bool, holds: bool = True) -> Facts:
+        """What decides now. The clock of the store's own rule doubts jumps; a rule that is given
+        for one call is measured by the clock as it is."""
+        engine, wall = self._engine, wall_ms()
+        now = self._clock.now_ms() if own and self._clock is not None else wall
+        # The bounds first: what comes while the rest is looked at lies above.
+        positions = engine.positions
+        limit = min(positions.dispatched, positions.flushed)
+        begin = engine.begin_offset
+        disk = self._disk(rule)
+        return Facts(
+            now_ms=now,
+            hour=datetime.fromtimestamp(wall / 1000).astimezone().hour,
+            segments=self._segments(begin, now),
+            begin=begin,
+            limit=limit,
+            holds=holds_of(engine, rule, begin, limit) if holds else (),
+            disk=disk,
+            cleaning=_is_cleaning(rule, disk, began=own and self._cleaning),
+        )
+
+    def _segments(self, begin: int, now_ms: int) -> list[Segment]:
+        """The files of the log. What one begins with bounds the age of those before it; a store
+        time that is to come says nothing (D-28)."""
+        reader = self._engine.reader
+        files = [file for file in reader.source.segments() if file.end_offset > begin]
+        found: list[Segment] = []
+        newest: int | None = None
+        times: dict[int, int] = {}
+        for file in reversed(files):
+            found.append(Segment(file.start_offset, file.end_offset, newest))
+            first = self._first_times.get(file.start_offset) or reader.first_store_time(file)
+            if first is not None:
+                times[file.start_offset] = first
+                newest = first if first <= now_ms else newest
+        self._first_times = times
+        return found[::-1]
+
+    def _disk(self, rule: Retention) -> DiskUse | None:
+        if rule.disk_watermarks is None and rule.emergency_watermark is None:
+            return None
+        directory = self._engine.layout.logs[0]
+        disk = disk_use(directory)
+        marks = (*(rule.disk_watermarks or ())[:1], rule.emergency_watermark or 1.0)
+        if disk.fraction < min(marks):
+            return disk
+        held, processes = self._removed.held(self._engine.reader.source.segments())
+        if held:
+            logger.info(
+                "%s: %d bytes of removed segments are still mapped, by processes %s",
+                *(self._engine.path, held, ", ".join(map(str, processes))),
+            )
+        return disk_use(directory, held)
+
+    def _carry_out(self, engine: WritingEngine, plan: RetentionPlan) -> RetentionPlan:
+        if plan.emergency:
+            self.events.add(
+                RetentionEvent(
+                    wall_ms(),
+                    plan.begin_offset,
+                    plan.new_begin_offset,
+                    plan.disk_used or 0.0,
+                    plan.given_up,
+                )
+            )
+        going = [
+            file
+            for file in engine.reader.source.segments()
+            if file.end_offset <= plan.new_begin_offset
+        ]
+        files = self._removed.look(going) if plan.disk_used is not None else []
+        try:
+            begin = engine.trim(before_offset=plan.new_begin_offset)
+        finally:
+            self._removed.add(files)
+        return plan if begin == plan.new_begin_offset else cut_at(plan, begin)
+
+
+class RetentionWorker(Worker):
+    """Applies the rule of a store: at each new segment, and after each `check_every`. Sooner where
+    something will be on the disk in a moment; later after an error, up to a minute. It never fails
+    the store."""
+
+    def __init__(self, keeper: Keeper, engine: WritingEngine, rule: Retention) -> None:
+        super().__init__("rocketstore-retention", self._ended, signal=engine.write.new_segments)
+        self._keeper, self._engine, self._rule = keeper, engine, rule
+        self._repeats = 0  # rounds in a row that waited, or failed
+
+    def step(self) -> float | None:
+        every = self._rule.check_every.total_seconds()
+        try:
+            if not self._keeper.round(self._engine, self._rule):
+                self._repeats = 0
+                return every
+            pause_s, most_s = SOON_S, every
+        except StoreClosedError:
+            return None
+        except Exception:
+            pause_s, most_s = every, max(every, RETRY_MOST_S)
+        self._repeats = min(self._repeats + 1, 16)
+        return float(min(pause_s * 2**self._repeats, most_s))
+
+    def _ended(self, error: BaseException) -> None:
+        logger.error("%s: retention has ended: %r", self._engine.path, error)
+
+
+def _is_cleaning(rule: Retention, disk: DiskUse | None, *, began: bool) -> bool:
+    """Between the watermarks it goes on as it began."""
+    if rule.disk_watermarks is None or disk is None:
+        return False
+    low, high = rule.disk_watermarks
+    return disk.fraction >= high or (began and disk.fraction > low)

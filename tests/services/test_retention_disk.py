@@ -1,0 +1,130 @@
+"""Retention by use of the disk: watermarks, emergencies, and files that processes hold."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore import Retention
+from rocketstore.services.retention import disk as disk_module
+from rocketstore.services.retention import keeper
+from tests.support.retention_tools import NEVER, Disk, fill, used
+from tests.support.small_store import (
+    SEGMENT,
+    everything,
+    open_small,
+)
+
+
+def test_watermarks_have_hysteresis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between them it goes on as it began."""
+    rule = Retention(disk_watermarks=(0.5, 0.8), check_every=NEVER)
+    with open_small(tmp_path, retention=rule) as store:
+        disk = Disk(monkeypatch, store, 100)
+        fill(store, 200)
+        count = len(used(store))
+        disk.others = 75 * SEGMENT - count * SEGMENT
+        assert store.retention.plan().count == 0
+        disk.others += 5 * SEGMENT
+        with monkeypatch.context() as patch:
+            patch.setattr(keeper, "holds_of", lambda *_: [service_hold(2 * SEGMENT)])
+            assert store.retention.run().count == 2  # now it is used to 78 %
+        assert store.retention.plan().count > 0
+        disk.others -= 28 * SEGMENT
+        assert store.retention.run().count == 0
+        disk.others += 20 * SEGMENT
+        assert store.retention.plan().count == 0
+
+
+def service_hold(at: int) -> Any:
+    from rocketstore.services.retention.holds import Hold
+
+    return Hold("a test", at)
+
+
+def test_an_emergency_leaves_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk at 99 %: what a group holds goes, as little as is needed, and it stays known."""
+    rule = Retention(
+        disk_watermarks=(0.5, 0.8),
+        keep_unconsumed_by=["billing"],
+        emergency_watermark=0.97,
+        check_every=NEVER,
+    )
+    with open_small(tmp_path, retention=rule) as store:
+        disk = Disk(monkeypatch, store, 100)
+        fill(store, 200)
+        disk.others = 96 * SEGMENT - len(used(store)) * SEGMENT
+        plan = store.retention.run()
+        assert plan.count == 0
+        assert "group billing has stored no offset yet (from 0)" in plan.segments[0].reasons
+        assert not store.retention.events
+        disk.others += 3 * SEGMENT
+        plan = store.retention.run()
+        assert (plan.count, plan.emergency) == (3, True)
+        event, *others = store.retention.events
+        assert others == []
+        assert (event.begin_offset, event.new_begin_offset) == (0, 3 * SEGMENT)
+        assert event.disk_used == 0.99
+        assert event.given_up == ("group billing has stored no offset yet (from 0)",)
+        assert abs(event.time_ms / 1000 - time.time()) < 60
+        assert str(event) in caplog.text
+        assert store.retention.run().count == 0
+    with open_small(tmp_path, "r") as reader:
+        assert reader.retention.events == (event,)
+    (tmp_path / "rocketstore/retention.json").write_text('{"version": 1, "emergencies": [{}]}')
+    with open_small(tmp_path, "r") as reader:
+        assert reader.retention.events == ()
+
+
+def test_a_full_disk_keeps_no_event_and_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rocketstore.services.retention import events
+
+    def full(*_: object) -> None:
+        raise OSError(28, "full")
+
+    with fill(open_small(tmp_path)) as store:
+        disk = Disk(monkeypatch, store, 100)
+        disk.others = 99 * SEGMENT - len(used(store)) * SEGMENT
+        monkeypatch.setattr(events, "write_state_file", full)
+        rule = Retention(keep_unshipped=True, emergency_watermark=0.98)
+        assert store.retention.run(rule).count == 2
+        assert len(store.retention.events) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process has mapped")
+def test_removed_files_that_are_mapped_are_no_reason_to_remove_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their bytes come back when the messages go."""
+    with fill(open_small(tmp_path), 200) as store:
+        disk = Disk(monkeypatch, store, 100)
+        disk.others = 90 * SEGMENT - len(used(store)) * SEGMENT
+        rule = Retention(disk_watermarks=(0.85, 0.9))
+        kept = everything(store)[:20]
+        assert store.retention.run(rule).count == 5
+        disk.others += 5 * SEGMENT
+        files = store._engine.reader.source.segments()
+        held, processes = store.retention._keeper._removed.held(files)
+        assert held >= SEGMENT
+        assert len(processes) == 1
+        assert store.retention.plan(rule).count == 5 - held // SEGMENT
+        del kept
+        gc.collect()
+        assert store.retention._keeper._removed.held(files) == (0, ())
+        assert store.retention.plan(rule).count == 5
+
+
+def test_the_use_of_a_real_disk(tmp_path: Path) -> None:
+    found = disk_module.disk_use(tmp_path)
+    assert 0 < found.used < found.total
+    with fill(open_small(tmp_path)) as store:
+        assert store.retention.plan(Retention(disk_watermarks=(0.99, 1.0))).disk_used is not None
