@@ -16,9 +16,12 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, Retention
+from rocketstore._native.os import syscalls
+from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.mapped_files import second_names
-from rocketstore.services.retention import clock, keeper
+from rocketstore.services.retention import keeper
+from rocketstore.testing import ManualClock
 from tests.support.retention_tools import ALL, NEVER, SOON, comes_true, fill, used
 from tests.support.small_store import (
     SEGMENT,
@@ -48,14 +51,28 @@ def test_a_new_segment_wakes_it(tmp_path: Path) -> None:
 def test_the_timer_alone_does_it(tmp_path: Path) -> None:
     with fill(open_small(tmp_path)) as store:
         count = len(used(store))
-    rule = Retention(max_age=datetime.timedelta(hours=1), check_every=SOON)
+    rule = Retention(max_age=datetime.timedelta(seconds=2), check_every=SOON)
     with open_small(tmp_path, retention=rule) as store:
-        time.sleep(0.1)
         assert len(used(store)) == count
-        clock: Any = store.retention._keeper._clock
-        clock.now_ms = lambda: round(time.time() * 1000) + 3_700_000
-        assert comes_true(lambda: len(used(store)) <= 2)
+        assert comes_true(lambda: len(used(store)) == 1)
         assert store.begin_offset == store.end_offset // SEGMENT * SEGMENT
+
+
+def test_it_follows_the_clock_of_the_store(tmp_path: Path) -> None:
+    """An hour of that clock, with a timer that would come tomorrow."""
+    clock = ManualClock()
+    rule = Retention(max_age=datetime.timedelta(hours=1), check_every=NEVER)
+    with open_small(tmp_path, clock=clock, retention=rule) as store:
+        fill(store)
+        middle = store.begin_offset + len(used(store)) * SEGMENT
+        clock.advance(datetime.timedelta(minutes=59))
+        fill(store)
+        assert store.begin_offset == 0
+        clock.advance(datetime.timedelta(minutes=2))
+        assert comes_true(lambda: store.begin_offset > 0)
+        assert middle - 2 * SEGMENT <= store.begin_offset <= middle
+        clock.set(0)
+        assert store.retention.plan().count == 0
 
 
 def test_a_clock_that_jumps_ahead_removes_nothing(
@@ -65,9 +82,8 @@ def test_a_clock_that_jumps_ahead_removes_nothing(
     rule = Retention(max_age=datetime.timedelta(hours=1), check_every=NEVER)
     with open_small(tmp_path, retention=rule) as store:
         fill(store)
-        real = clock.wall_ms
-        for module in (keeper, clock):
-            monkeypatch.setattr(module, "wall_ms", lambda: real() + 50 * 365 * 86_400_000)
+        years = 50 * 365 * 86_400_000
+        monkeypatch.setattr(SYSTEM_CLOCK, "_read_ms", lambda: syscalls.realtime_ms() + years)
         assert store.retention.run().count == 0
     with open_small(tmp_path, retention=rule) as store:
         assert store.retention.run().count == 0

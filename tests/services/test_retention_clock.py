@@ -6,6 +6,8 @@ import pytest
 
 from rocketstore.services.retention import clock
 from rocketstore.services.retention.clock import BELIEVED_AFTER_MS, AgeClock
+from rocketstore.testing import ManualClock
+from rocketstore.values.clock import SystemClock
 
 pytestmark = pytest.mark.quick
 
@@ -13,12 +15,12 @@ HOUR = 3_600_000
 YEAR = 365 * 24 * HOUR
 
 
-class Times:
+class Times(SystemClock):
     """A wall clock that is set, and a steady clock that goes on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.steady = 50 * YEAR, 7 * HOUR
-        monkeypatch.setattr(clock, "wall_ms", lambda: self.wall)
+        super().__init__(lambda: self.wall)
         monkeypatch.setattr(clock, "steady_ms", lambda: self.steady)
 
     def pass_ms(self, span: int) -> None:
@@ -32,7 +34,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Times:
 
 
 def test_it_goes_on_with_the_wall_clock(times: Times) -> None:
-    ages = AgeClock(times.wall - HOUR, 2 * HOUR)
+    ages = AgeClock(times, times.wall - HOUR, 2 * HOUR)
     for _ in range(100):
         times.pass_ms(HOUR)
         times.wall += 300  # as time servers correct it
@@ -41,7 +43,7 @@ def test_it_goes_on_with_the_wall_clock(times: Times) -> None:
 
 
 def test_a_step_ahead_is_believed_after_an_hour(times: Times) -> None:
-    ages = AgeClock(times.wall, HOUR)
+    ages = AgeClock(times, times.wall, HOUR)
     before = times.wall
     times.wall += YEAR
     assert ages.now_ms() == before
@@ -55,7 +57,7 @@ def test_a_step_ahead_is_believed_after_an_hour(times: Times) -> None:
 
 
 def test_a_step_that_is_taken_back_was_nothing(times: Times) -> None:
-    ages = AgeClock(times.wall, HOUR)
+    ages = AgeClock(times, times.wall, HOUR)
     for _ in range(5):  # the hour begins again each time
         times.wall += YEAR
         assert ages.now_ms() == times.wall - YEAR
@@ -66,7 +68,7 @@ def test_a_step_that_is_taken_back_was_nothing(times: Times) -> None:
 
 
 def test_a_step_back_is_followed_at_once(times: Times) -> None:
-    ages = AgeClock(times.wall, HOUR)
+    ages = AgeClock(times, times.wall, HOUR)
     times.wall -= YEAR
     assert ages.now_ms() == times.wall
     times.wall += YEAR  # and the way back is a step ahead
@@ -76,10 +78,23 @@ def test_a_step_back_is_followed_at_once(times: Times) -> None:
 def test_a_clock_far_ahead_of_the_newest_message(times: Times) -> None:
     """As of a machine that starts in another year; or the store was idle for that long."""
     newest = times.wall - YEAR
-    ages = AgeClock(newest, HOUR)
+    ages = AgeClock(times, newest, HOUR)
     assert ages.now_ms() == newest
     times.pass_ms(BELIEVED_AFTER_MS)
     assert ages.now_ms() in (times.wall, newest + BELIEVED_AFTER_MS)
     assert ages.now_ms() == times.wall
-    for known in (AgeClock(None, HOUR), AgeClock(newest, None), AgeClock(newest, 2 * YEAR)):
+    for known in (
+        AgeClock(times, None, HOUR),
+        AgeClock(times, newest, None),
+        AgeClock(times, newest, 2 * YEAR),
+    ):
         assert known.now_ms() == times.wall
+
+
+def test_a_clock_that_is_moved_by_hand_is_believed() -> None:
+    clock = ManualClock(YEAR)
+    ages = AgeClock(clock, 5, HOUR)
+    clock.advance(10 * YEAR / 1000)
+    assert ages.now_ms() == clock.now_ms() == 11 * YEAR
+    clock.set(YEAR)
+    assert ages.now_ms() == YEAR

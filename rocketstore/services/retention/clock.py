@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.os import syscalls
+from rocketstore.values.clock import ManualClock
 
-__all__ = ["AgeClock", "wall_ms"]
+if TYPE_CHECKING:
+    from rocketstore.values.clock import Clock
+
+__all__ = ["AgeClock"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,32 +29,32 @@ STEP_MS: Final = 10_000
 BELIEVED_AFTER_MS: Final = 3_600_000
 
 
-def wall_ms() -> int:
-    """The time of day, milliseconds since 1970."""
-    return syscalls.realtime_ms()
-
-
 def steady_ms() -> int:
     """A time that nobody sets."""
     return time.monotonic_ns() // 1_000_000
 
 
 class AgeClock:
-    """Never ahead of the wall clock. One thread at a time asks."""
+    """Never ahead of the clock of the store. One that is moved by hand is believed. One thread at a
+    time asks."""
 
-    def __init__(self, newest_ms: int | None, max_age_ms: int | None) -> None:
+    def __init__(self, clock: Clock, newest_ms: int | None, max_age_ms: int | None) -> None:
         """`newest_ms`: a store time near the end of the log; None: it is not known. `max_age_ms`:
         the age at which messages go; None: at no age."""
+        self._clock = clock
+        wall, steady = clock.now_ms(), steady_ms()
         # Wall clock less steady clock changes only when the former is set.
-        self._trusted = wall_ms() - steady_ms()
+        self._trusted = wall - steady
         self._doubted: tuple[int, int] | None = None  # the difference, and since when
-        if newest_ms is not None and max_age_ms is not None and newest_ms + max_age_ms < wall_ms():
-            self._trusted = newest_ms - steady_ms()
+        if newest_ms is not None and max_age_ms is not None and newest_ms + max_age_ms < wall:
+            self._trusted = newest_ms - steady
 
     def now_ms(self) -> int:
         """The time for ages, milliseconds since 1970."""
-        steady = steady_ms()
-        ahead = wall_ms() - steady
+        wall, steady = self._clock.now_ms(), steady_ms()
+        if isinstance(self._clock, ManualClock):
+            return wall
+        ahead = wall - steady
         if ahead <= self._trusted + STEP_MS:
             self._trusted, self._doubted = ahead, None
         elif self._doubted is None or abs(ahead - self._doubted[0]) > STEP_MS:

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.open_options import SYSTEM_CLOCK
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import BackpressureError, ConfigError, StoreClosedError
 from rocketstore.log.worker import Worker
-from rocketstore.services.retention.clock import AgeClock, wall_ms
+from rocketstore.services.retention.clock import AgeClock
 from rocketstore.services.retention.disk import RemovedFiles, disk_use
 from rocketstore.services.retention.events import EventLog, RetentionEvent
 from rocketstore.services.retention.holds import holds_of
@@ -18,8 +20,9 @@ from rocketstore.services.retention.plan import Facts, Segment, cut_at, decide
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketstore.engine.engine import Engine
-    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.services.retention.plan import DiskUse, RetentionPlan
     from rocketstore.services.retention.rule import Retention
 
@@ -43,8 +46,10 @@ class Keeper:
         self.events = EventLog(engine.layout)
         #: Why the last round did not end.
         self.last_error: Exception | None = None
-        self._clock: AgeClock | None = None
+        self._clock = engine.write.clock if isinstance(engine, WritingEngine) else SYSTEM_CLOCK
+        self._ages: AgeClock | None = None
         self._worker: RetentionWorker | None = None
+        self._unfollow: Callable[[], object] = tuple
         # Held by the thread that decides and trims.
         self._turn = SignalSafeLock()
         self._cleaning = False
@@ -63,12 +68,14 @@ class Keeper:
         age_ms = None if rule.max_age is None else int(rule.max_age.total_seconds() * 1000)
         last_ms = engine.commit_log.log.snapshot()[2]
         self.rule = rule
-        self._clock = AgeClock(last_ms if last_ms > 0 else None, age_ms)
-        self._worker = RetentionWorker(self, engine, rule)
-        self._worker.start()
+        self._ages = AgeClock(self._clock, last_ms if last_ms > 0 else None, age_ms)
+        worker = self._worker = RetentionWorker(self, engine, rule)
+        worker.start()
+        self._unfollow = self._clock.follow(lambda now_ms: worker.wake())
 
     def stop(self) -> None:
         """Ends the thread after the round that runs."""
+        self._unfollow()
         if self._worker is not None:
             self._worker.stop()
 
@@ -116,8 +123,8 @@ class Keeper:
     def _facts(self, rule: Retention, *, own: bool, holds: bool = True) -> Facts:
         """What decides now. The clock of the store's own rule doubts jumps; a rule that is given
         for one call is measured by the clock as it is."""
-        engine, wall = self._engine, wall_ms()
-        now = self._clock.now_ms() if own and self._clock is not None else wall
+        engine, wall = self._engine, self._clock.now_ms()
+        now = self._ages.now_ms() if own and self._ages is not None else wall
         # The bounds first: what comes while the rest is looked at lies above.
         positions = engine.positions
         limit = min(positions.dispatched, positions.flushed)
@@ -171,7 +178,7 @@ class Keeper:
         if plan.emergency:
             self.events.add(
                 RetentionEvent(
-                    wall_ms(),
+                    self._clock.now_ms(),
                     plan.begin_offset,
                     plan.new_begin_offset,
                     plan.disk_used or 0.0,
