@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rocketstore import BackpressureError, DiskFullError, StoreFailedError
+from rocketstore import BackpressureError, DiskFullError, Retention, StoreFailedError
 from tests.power_loss.expectation import BATCH, body_of
 from tests.support.small_store import parts
 
@@ -218,6 +218,23 @@ def trimmed(run: Run) -> None:
     run.close()
 
 
+def retained(run: Run) -> None:
+    """A rule removes what a group has consumed, and leaves what no archive has."""
+    held = Retention(max_bytes=2 * SEGMENT, keep_unconsumed_by=["group0"])
+    run.open()
+    for n in range(3):
+        some(run, 30)
+        if n:
+            run.commit("orders", "group0")
+        run.retain(held)
+    run.die()
+    run.open()
+    some(run, 6)
+    run.retain(Retention(max_bytes=2 * SEGMENT, keep_unshipped=True))
+    run.retain(Retention(max_bytes=2 * SEGMENT))
+    run.close()
+
+
 def failed_sync(run: Run) -> None:
     """The disk refuses a sync of the log once. Nothing but closing and recovering helps."""
     run.open()
@@ -265,6 +282,8 @@ WORKLOADS = {
     "journal of commits": Workload(journal, SYSTEM),
     "trimmed": Workload(trimmed, SMALL),
     "trimmed in the system": Workload(trimmed, SYSTEM),
+    "retained": Workload(retained, SMALL),
+    "retained in the system": Workload(retained, SYSTEM),
     "failed sync": Workload(failed_sync, SYSTEM),
     "full disk": Workload(full_disk, {**SYSTEM, "max_wait_ms": 200}, limit_bytes=240 * 1024),
 }

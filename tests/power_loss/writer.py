@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import rocketstore
-from rocketstore import Store
+from rocketstore import Retention, Store
 from tests.power_loss import workloads
 from tests.power_loss.expectation import body_of, keys_of, tags_of
 from tests.power_loss.oracle import leave, quiet, stored_offsets
 from tests.power_loss.small_steps import small_steps
+from tests.support.small_store import dispatched
 
 __all__ = ["Run"]
 
@@ -131,6 +132,14 @@ class Run:
         )
         self.mark("trimming", before=before)
         self.mark("trimmed", begin=self.store.trim(before_offset=before))
+
+    def retain(self, rule: Retention) -> None:
+        """What goes by a rule, in a moment in which all of the log is on the disk and in its
+        queues."""
+        self.store.flush()
+        plan = dispatched(self.store).retention.plan(rule)
+        self.mark("trimming", before=plan.new_begin_offset)
+        self.mark("trimmed", begin=self.store.retention.run(rule).new_begin_offset)
 
     def commit(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import subprocess
@@ -153,6 +154,27 @@ def test_what_is_not_in_its_queue_stays(tmp_path: Path) -> None:
         assert len(everything(dispatched(store))) >= 60
 
 
+def test_a_trim_does_not_believe_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was made too boldly removes nothing that is not in its queue all the same."""
+    with open_small(tmp_path) as store:
+        fill(store, 20)
+        with no_dispatch(store):
+            at = store.dispatched_offset
+            for _ in range(60):
+                store.put_message("orders", b"x" * 300)
+            store.flush()
+            real = keeper.decide
+
+            def bold(rule: Retention, facts: Any) -> Any:
+                return real(rule, dataclasses.replace(facts, limit=store.end_offset))
+
+            monkeypatch.setattr(keeper, "decide", bold)
+            plan = store.retention.run(ALL)
+            assert plan.waits
+            assert store.begin_offset == plan.new_begin_offset <= at
+        assert len(everything(dispatched(store))) >= 60
+
+
 def test_what_is_not_flushed_stays(tmp_path: Path) -> None:
     with open_still(tmp_path, "os") as store:
         for _ in range(40):
@@ -181,6 +203,9 @@ def test_groups(tmp_path: Path) -> None:
         with store.consumer("orders", queue_id=0) as consumer:
             offset = {message.queue_offset: message.physical_offset for message in consumer}
         assert held("billing") == 0
+        for at in range(30):
+            to("billing", {0: at, 1: 30})
+            assert held("billing") == offset[at] // SEGMENT * SEGMENT, at
         to("billing", {0: 20, 1: 30})
         assert held("billing") == offset[20] // SEGMENT * SEGMENT > 0
         assert held("billing", "nobody") == 0

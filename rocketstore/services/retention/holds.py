@@ -99,9 +99,10 @@ def _record_of(queue: QueueView | BatchQueue, at: int, end: int, minimum: int) -
             at = next_file(queue, at)
             continue
         file, position, count = place
-        number = first_kept(file, position // UNIT_SIZE, count, minimum)
-        if number < count:
-            unit = read_unit(file, position // UNIT_SIZE + number)
+        unit_number = position // UNIT_SIZE
+        found = first_kept(file, unit_number, count, minimum)
+        if found < unit_number + count:
+            unit = read_unit(file, found)
             return None if unit is None else unit[0]
         at += count
     return None

@@ -1,0 +1,85 @@
+"""Faults in what retention may remove, which its tests have to catch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.seeded_faults.planting import Fault, caught, plant
+
+pytestmark = pytest.mark.proof
+
+KEEPER = "rocketstore/services/retention/keeper.py"
+PLAN = "rocketstore/services/retention/plan.py"
+TESTS = "tests/services/test_retention.py"
+
+FAULTS = (
+    (
+        Fault(
+            "retention_plans_above_dispatched",
+            KEEPER,
+            (("limit = min(positions.dispatched, positions.flushed)", "limit = positions.flushed"),),
+        ),
+        TESTS,
+    ),
+    (
+        Fault(
+            "retention_removes_above_dispatched",
+            "rocketstore/engine/trim.py",
+            (
+                (
+                    "limit = min(wanted, self._positions.dispatched, self._segments.released)",
+                    "limit = min(wanted, self._segments.released)",
+                ),
+            ),
+        ),
+        TESTS,
+    ),
+    (
+        Fault(
+            "retention_forgets_holds",
+            PLAN,
+            (("plain = _last_end(sealed, min(goal, held)", "plain = _last_end(sealed, max(goal, 0)"),),
+        ),
+        "tests/services/test_retention_plan.py",
+    ),
+    (
+        Fault(
+            "a_hold_in_the_wrong_place",
+            "rocketstore/services/retention/holds.py",
+            (("read_unit(file, found)", "read_unit(file, unit_number + found)"),),
+        ),
+        TESTS,
+    ),
+    (
+        Fault(
+            "a_queue_that_was_not_begun_counts_as_consumed",
+            "rocketstore/services/retention/holds.py",
+            (("stored.get(queue_id, 0)", "stored.get(queue_id, end)"),),
+        ),
+        TESTS,
+    ),
+    (
+        Fault(
+            "a_jump_of_the_clock_believed",
+            "rocketstore/services/retention/clock.py",
+            (("if ahead <= self._trusted + STEP_MS:", "if True:"),),
+        ),
+        TESTS,
+    ),
+    (
+        Fault(
+            "an_emergency_without_an_event",
+            KEEPER,
+            (("        if plan.emergency:\n", "        if False:\n"),),
+        ),
+        "tests/services/test_retention_disk.py",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "tests"), FAULTS, ids=[fault.id for fault, _ in FAULTS])
+def test_planted_fault_fails_a_test(fault: Fault, tests: str, tmp_path: Path) -> None:
+    plant(fault, tmp_path / "tree")
+    caught(tmp_path / "tree", [tests])
