@@ -16,14 +16,14 @@ from rocketstore.services.retention.clock import AgeClock
 from rocketstore.services.retention.disk import RemovedFiles, disk_use
 from rocketstore.services.retention.events import EventLog, RetentionEvent
 from rocketstore.services.retention.holds import holds_of
-from rocketstore.services.retention.plan import Facts, Segment, cut_at, decide
+from rocketstore.services.retention.plan import Facts, Segment, cut_at, decide, outcome
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketstore.engine.engine import Engine
-    from rocketstore.services.retention.plan import DiskUse, RetentionPlan
+    from rocketstore.services.retention.plan import DiskUse, Outcome, RetentionPlan
     from rocketstore.services.retention.rule import Retention
 
 __all__ = ["Keeper"]
@@ -31,7 +31,7 @@ __all__ = ["Keeper"]
 logger = logging.getLogger(__name__)
 
 #: Shortest time until what was not on the disk yet is looked at again, seconds.
-SOON_S: Final = 0.01
+SOON_S: Final = 0.025
 #: Longest time between two tries after an error, seconds, where `check_every` is shorter.
 RETRY_MOST_S: Final = 60.0
 
@@ -88,9 +88,13 @@ class Keeper:
             with self._turn:
                 facts = self._facts(rule, own=True, holds=False)
                 self._cleaning = facts.cleaning
-                plan = decide(rule, facts)
-            if plan.count:
-                plan = self.run(engine, rule, own=True)
+                found = outcome(rule, facts)
+                waits = found.waits
+                if found.new_begin_offset > found.begin_offset:
+                    found = outcome(rule, self._facts(rule, own=True))
+                    waits = found.waits
+                if found.new_begin_offset > found.begin_offset:
+                    waits = self._carry_out(engine, found) < found.new_begin_offset or waits
         except StoreClosedError:
             raise
         except Exception as error:
@@ -99,7 +103,7 @@ class Keeper:
             self.last_error = without_frames(error)
             raise
         self.last_error = None
-        return plan.waits
+        return waits
 
     # ---- any rule ----
 
@@ -116,7 +120,8 @@ class Keeper:
             facts = self._facts(rule, own=own)
             self._cleaning = facts.cleaning if own else self._cleaning
             plan = decide(rule, facts)
-            return self._carry_out(engine, plan) if plan.count else plan
+            begin = self._carry_out(engine, plan) if plan.count else plan.new_begin_offset
+            return plan if begin == plan.new_begin_offset else cut_at(plan, begin)
 
     # ---- how ----
 
@@ -174,7 +179,8 @@ class Keeper:
             )
         return disk_use(directory, held)
 
-    def _carry_out(self, engine: WritingEngine, plan: RetentionPlan) -> RetentionPlan:
+    def _carry_out(self, engine: WritingEngine, plan: RetentionPlan | Outcome) -> int:
+        """Trims; the begin of the log then. An emergency is noted first."""
         if plan.emergency:
             self.events.add(
                 RetentionEvent(
@@ -192,10 +198,9 @@ class Keeper:
         ]
         files = self._removed.look(going) if plan.disk_used is not None else []
         try:
-            begin = engine.trim(before_offset=plan.new_begin_offset)
+            return engine.trim(before_offset=plan.new_begin_offset)
         finally:
             self._removed.add(files)
-        return plan if begin == plan.new_begin_offset else cut_at(plan, begin)
 
 
 class RetentionWorker(Worker):

@@ -16,8 +16,20 @@ if TYPE_CHECKING:
     from rocketstore.services.retention.holds import Hold
     from rocketstore.services.retention.rule import Retention
 
-__all__ = ["DiskUse", "Facts", "RetentionPlan", "Segment", "SegmentPlan", "cut_at", "decide"]
+__all__ = [
+    "DiskUse",
+    "Facts",
+    "Outcome",
+    "RetentionPlan",
+    "Segment",
+    "SegmentPlan",
+    "cut_at",
+    "decide",
+    "outcome",
+]
 
+#: Segments that end at this offset or below it may go, and why.
+Wanted = tuple[int, str]
 #: Reasons that a text shows for one segment.
 SHOWN_MAX: Final = 5
 
@@ -126,8 +138,22 @@ class RetentionPlan:
         return "\n".join([*lines, *map(str, self.segments)])
 
 
-def decide(rule: Retention, facts: Facts) -> RetentionPlan:
-    """The plan for the facts."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a plan comes to, without a word on each segment. `wanted`: which rules ask, up to
+    where."""
+
+    begin_offset: int
+    new_begin_offset: int
+    disk_used: float | None
+    emergency: bool
+    given_up: tuple[str, ...]
+    waits: bool
+    wanted: tuple[Wanted, ...]
+
+
+def outcome(rule: Retention, facts: Facts) -> Outcome:
+    """What goes. The threads of a store that puts wait for each line of Python that runs here."""
     wanted = _wanted(rule, facts)
     goal = max((end for end, _ in wanted), default=facts.begin)
     held = min((hold.from_offset for hold in facts.holds), default=goal)
@@ -139,20 +165,32 @@ def decide(rule: Retention, facts: Facts) -> RetentionPlan:
         end = _last_end(sealed, urgent[0], facts.begin)
         wanted.append(urgent)
         given_up = tuple(str(hold) for hold in facts.holds if hold.from_offset < end)
+    waits = _last_end(facts.segments[:-1], min(goal, held), facts.begin) > end
+    used = None if facts.disk is None else facts.disk.fraction
+    return Outcome(facts.begin, end, used, end > plain, given_up, waits, tuple(wanted))
+
+
+def decide(rule: Retention, facts: Facts) -> RetentionPlan:
+    """The plan for the facts."""
+    made = outcome(rule, facts)
+    end, wanted = made.new_begin_offset, made.wanted
     segments = tuple(
         SegmentPlan(
             s.start_offset,
             s.end_offset,
             s.newest_ms,
             goes=s.end_offset <= end,
-            reasons=tuple(_why_it_goes(wanted, s) if s.end_offset <= end else _why_it_stays(
-                rule, facts, wanted, s)),
+            reasons=tuple(
+                _why_it_goes(wanted, s)
+                if s.end_offset <= end
+                else _why_it_stays(rule, facts, wanted, s)
+            ),
         )
         for s in facts.segments
-    )  # fmt: skip
-    used = None if facts.disk is None else facts.disk.fraction
-    waits = _last_end(facts.segments[:-1], min(goal, held), facts.begin) > end
-    return RetentionPlan(segments, facts.begin, end, used, end > plain, given_up, waits)
+    )
+    return RetentionPlan(
+        segments, facts.begin, end, made.disk_used, made.emergency, made.given_up, made.waits
+    )
 
 
 def cut_at(plan: RetentionPlan, begin: int) -> RetentionPlan:
@@ -163,10 +201,6 @@ def cut_at(plan: RetentionPlan, begin: int) -> RetentionPlan:
         for s in plan.segments
     )
     return replace(plan, segments=segments, new_begin_offset=begin, waits=True)
-
-
-#: Segments that end at this offset or below it may go, and why.
-Wanted = tuple[int, str]
 
 
 def _wanted(rule: Retention, facts: Facts) -> list[Wanted]:
