@@ -19,7 +19,7 @@ FAULTS = (
         Fault(
             "retention_plans_above_dispatched",
             KEEPER,
-            (("limit = min(positions.dispatched, positions.flushed)", "limit = positions.flushed"),),
+            (("min(positions.dispatched, positions.flushed)", "positions.flushed"),),
         ),
         TESTS,
     ),
@@ -40,7 +40,7 @@ FAULTS = (
         Fault(
             "retention_forgets_holds",
             PLAN,
-            (("plain = _last_end(sealed, min(goal, held)", "plain = _last_end(sealed, max(goal, 0)"),),
+            (("_last_end(sealed, min(goal, held)", "_last_end(sealed, max(goal, 0)"),),
         ),
         "tests/services/test_retention_plan.py",
     ),
@@ -76,7 +76,7 @@ FAULTS = (
         ),
         "tests/services/test_retention_disk.py",
     ),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("fault", "tests"), FAULTS, ids=[fault.id for fault, _ in FAULTS])

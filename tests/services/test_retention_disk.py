@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rocketstore
 from rocketstore import Retention
 from rocketstore.services.retention import disk as disk_module
 from rocketstore.services.retention import keeper
-from tests.support.retention_tools import NEVER, Disk, fill, used
+from tests.filesystems import disks
+from tests.support.retention_tools import NEVER, Disk, comes_true, fill, used
 from tests.support.small_store import (
     SEGMENT,
     everything,
@@ -128,3 +131,57 @@ def test_the_use_of_a_real_disk(tmp_path: Path) -> None:
     assert 0 < found.used < found.total
     with fill(open_small(tmp_path)) as store:
         assert store.retention.plan(Retention(disk_watermarks=(0.99, 1.0))).disk_used is not None
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("emergency", [0.9, None])
+def test_a_disk_that_fills_up(tmp_path: Path, emergency: float | None) -> None:
+    """Three times its size is put. A group holds all of it: with an emergency rule puts go on, without one
+    they are refused, and nothing has gone."""
+    rule = Retention(
+        disk_watermarks=(0.5, 0.7),
+        keep_unconsumed_by=["billing"],
+        emergency_watermark=emergency,
+        check_every=NEVER,
+    )
+    with (
+        disks.disk(tmp_path, "tmpfs", size=4 << 20) as made,
+        rocketstore.open(
+            made.path / "s",
+            retention=rule,
+            commit_log_file_size_bytes=1 << 16,
+            consume_queue_file_size_bytes=20 * 500,
+            index_enabled=False,
+            max_message_size_bytes=4096,
+        ) as store,
+    ):
+
+        def put(number: int) -> bool:
+            try:
+                store.put_message("orders", b"%05d" % number * 200)
+            except (rocketstore.DiskFullError, rocketstore.BackpressureError):
+                return False
+            return True
+
+        refused = False
+        for number in range(3 * 4096):
+            if number % 50 == 0:
+                time.sleep(0.002)
+            # A put that comes in front of the thread of retention is refused once, and goes then.
+            refused = not put(number) and (
+                emergency is None or not comes_true(partial(put, number))
+            )
+            if refused:
+                break
+        if emergency is None:
+            assert refused
+            assert store.begin_offset == 0
+            assert store.retention.events == ()
+            assert "group billing has stored no offset yet" in str(store.retention.plan())
+        else:
+            assert not refused
+            assert store.begin_offset > 8 << 20
+            assert store.retention.last_error is None
+            assert "group billing" in str(store.retention.events[-1])
+            store.put_message("orders", b"last")
+            assert everything(store)[-1].body == b"last"
