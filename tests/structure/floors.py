@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("uses of a store", ("puts", "scanning")),
     ("the store that users hold", ("store_info", "writer", "consumer")),
     ("the store that users hold", ("service_access",)),
-    ("the store that users hold", ("shipping",)),
+    ("the store that users hold", ("shipping", "store_puts")),
     ("the store that users hold", ("store",)),
     ("guests of a store", ("services", "replication", "completion_port")),
     ("the functions that users call", ("api",)),

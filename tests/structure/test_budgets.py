@@ -58,7 +58,6 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/engine/wiring.py": "the parts of one store, in the order of their needs",
     "rocketstore/log/follow/follower.py": "one class: what is known of a writer, under one lock",
     "rocketstore/log/recovery/recovery.py": "one attempt: each step needs what those before found",
-    "rocketstore/store.py": "one class, and half of it are docstrings of its calls",
     "rocketstore/tools/repair.py": "one command: look, copy, mend, report, in that order",
     "tests/log/mapped_files/test_direct_write.py": "one table of cases for one way to write",
     "tests/log/queues/test_queue_preallocator.py": "one story, told with one set of doubles",
