@@ -76,6 +76,8 @@ if TYPE_CHECKING:
         StoreReadOnlyError,
         StoreRecoveringError,
         StoreReplacedError,
+        TransactionSettledError,
+        UnknownTransactionError,
     )
     from rocketstore.log.recovery.report import (
         LostMessages,
@@ -159,6 +161,8 @@ __all__ = [
     "StoreReplacedError",
     "StoreRetention",
     "Ticket",
+    "TransactionSettledError",
+    "UnknownTransactionError",
     "UnplacedMessages",
     "Writer",
     "decompress",

@@ -45,6 +45,8 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreRecoveringError",
     "StoreReplacedError",
+    "TransactionSettledError",
+    "UnknownTransactionError",
 ]
 
 
@@ -271,6 +273,34 @@ class FilterSyntaxError(RocketStoreError, ValueError):
 
 class NoGroupError(RocketStoreError, TypeError):
     """A commit of a consumer that has no group: nobody would find the offsets again."""
+
+
+class UnknownTransactionError(RocketStoreError, LookupError):
+    """No half message begins at the physical offset that was given as a transaction's id: take it
+    from `prepare`, or from `store.transactions.open()`."""
+
+    def __init__(self, transaction_id: int) -> None:
+        super().__init__(transaction_id)
+        self.transaction_id = transaction_id
+
+    def __str__(self) -> str:
+        return f"transaction_id = {self.transaction_id}: no half message begins there"
+
+
+class TransactionSettledError(RocketStoreError, ValueError):
+    """A transaction has its end, and the call asked for another one. `outcome` is what it has:
+    "commit", "rollback", or "dead" when nobody settled it and it went to the dead topic."""
+
+    def __init__(self, transaction_id: int, outcome: str, asked: str) -> None:
+        super().__init__(transaction_id, outcome, asked)
+        self.transaction_id = transaction_id
+        self.outcome = outcome
+        self.asked = asked
+
+    def __str__(self) -> str:
+        ends = {"commit": "was committed", "rollback": "was rolled back"}
+        end = ends.get(self.outcome, "was given up after its checks")
+        return f"transaction {self.transaction_id} {end}: {self.asked} cannot follow"
 
 
 class QueueNotFoundError(RocketStoreError, LookupError):

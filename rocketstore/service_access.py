@@ -12,12 +12,17 @@ from rocketstore.store_info import StoreFacts
 
 if TYPE_CHECKING:
     from rocketstore.services.retention.service import StoreRetention
+    from rocketstore.services.transactions.transactions import Transactions
 
 __all__ = ["ServiceAccess"]
 
 
 class ServiceAccess(StoreFacts):
-    """The part of `Store` that leads to the services."""
+    """The part of `Store` that leads to the services.
+
+    A service belongs to the open store, not to one `Store` object: the first question begins it,
+    each later one finds it, and it ends when the store closes.
+    """
 
     @property
     def retention(self) -> StoreRetention:
@@ -38,3 +43,23 @@ class ServiceAccess(StoreFacts):
         from rocketstore.services.retention.service import retention_of
 
         return retention_of(self)
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions of this store, in RocketMQ's form: prepare, commit, roll back, list.
+
+            prepared = store.transactions.prepare("orders", b"paid", group="billing")
+            prepared.commit()
+
+        The first use reads the half and op messages that are not settled yet, and puts the op
+        message of a commit that a crash left without one.
+
+        Raises:
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
+            DurabilityTimeoutError: What was put before is not readable yet.
+            CorruptRecordError, ReadFailedError: A half or op message cannot be read.
+        """
+        from rocketstore.services.transactions.transactions import Transactions
+
+        engine = self._writable("transactions")
+        return engine.guests.get(Transactions, lambda: Transactions(engine))

@@ -23,6 +23,8 @@ NEW_ERRORS = {
     rocketstore.StoreBehindError,
     rocketstore.StoreRecoveringError,
     rocketstore.StoreReplacedError,
+    rocketstore.TransactionSettledError,
+    rocketstore.UnknownTransactionError,
 }
 SAMPLES = ROOT / "tests" / "vectors" / "pickles_0_1"
 

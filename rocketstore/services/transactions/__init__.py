@@ -1,0 +1,11 @@
+"""Transactions in RocketMQ's form: a message is prepared, then committed or rolled back.
+
+half_messages: the form on disk (format.md 11.1 to 11.3): half messages, op messages, committed
+    copies.
+open_table: which transactions are open, out of the half and op topics, and the progress of
+    RocketMQ's group CID_RMQ_SYS_TRANS.
+copies: finds the copy that a commit has put already.
+settling: puts the copy and the op message, each once, also after a crash between the two.
+checks: asks the program about transactions that nobody has settled.
+transactions: `Store.transactions`, which prepares, commits, rolls back and lists.
+"""

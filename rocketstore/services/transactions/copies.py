@@ -1,0 +1,58 @@
+"""Finds what was put for a half message already, by the prepared offset that it carries (K-66)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketstore.consumer import Consumer
+from rocketstore.services.transactions.half_messages import COMMITTED, DEAD_TOPIC
+from rocketstore.values.system_flags import TRANSACTION_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketstore.log.read.reader import Reader
+
+__all__ = ["find_copies"]
+
+
+def find_copies(
+    reader: Reader,
+    topic: str,
+    queue_id: int,
+    halves: Iterable[int],
+    unique_id: str | None = None,
+) -> dict[int, int]:
+    """Physical offset of a half message -> that of its committed copy in this queue, or of its copy
+    in the dead topic.
+
+    A copy lies above its half message in the log, so the look begins at the oldest of `halves`;
+    with a unique id, also copies of other half messages with this id count, wherever they are.
+    """
+    wanted = set(halves)
+    if not wanted or reader.source.queue(topic, queue_id) is None:
+        return {}
+    kind = 0 if topic == DEAD_TOPIC else COMMITTED
+    oldest = 0 if unique_id else min(wanted)
+    begin = _first_above(reader, topic, queue_id, oldest)
+    found: dict[int, int] = {}
+    with Consumer(reader, topic, queue_id=queue_id, offset=begin, reset="earliest") as consumer:
+        for message in consumer:
+            half = message.prepared_transaction_offset
+            ours = half in wanted or (unique_id and message.unique_id == unique_id)
+            if ours and message.sys_flag & TRANSACTION_TYPE == kind:
+                found.setdefault(half, message.physical_offset)
+    return found
+
+
+def _first_above(reader: Reader, topic: str, queue_id: int, physical_offset: int) -> int:
+    """The first queue offset whose record ends above a physical offset."""
+    low, high = reader.bounds(topic, queue_id)
+    while low < high:
+        middle = (low + high) // 2
+        end = reader.unit_end(topic, queue_id, middle)
+        if end is None or end <= physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low

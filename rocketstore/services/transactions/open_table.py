@@ -1,0 +1,257 @@
+"""Which transactions are open: a table in memory, derived from half and op messages (K-67).
+
+It reads both topics on from where it was, beginning at the offsets of group CID_RMQ_SYS_TRANS.
+Below these everything is settled. Nothing is put a second time to move them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from rocketstore.consumer import Consumer
+from rocketstore.services.transactions.half_messages import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    PROGRESS_GROUP,
+    checks_of,
+    first_copy_of,
+    immunity_ms_of,
+    real_place,
+    settled_by,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rocketstore._native.format.message import Message
+    from rocketstore.consuming.group_offsets import ConsumerOffsets
+    from rocketstore.log.read.reader import Reader
+
+__all__ = ["Entry", "OpenTable", "Outcome", "entry_of"]
+
+logger = logging.getLogger(__name__)
+
+Outcome = Literal["commit", "rollback", "dead", "settled"]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One open transaction. `lock` guards what is below it, and is held while it is settled."""
+
+    physical_offset: int
+    half_queue: int
+    #: Of its half message, and of the copies that RocketMQ put of it while it asked.
+    queue_offsets: list[int]
+    physical_offsets: list[int]
+    topic: str
+    queue_id: int
+    group: str
+    unique_id: str
+    born_ms: int
+    checks: int = 0
+    immunity_ms: int | None = None
+    #: Physical end of its half message, of one that this process put.
+    half_end: int = 0
+    #: Its end, once its op message is put; "settled": an op message says so, not which it was.
+    outcome: Outcome | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    #: Physical offset of the copy that was put; None: none is known.
+    copy: int | None = None
+    #: A put of the copy may have happened without a word: look for it first.
+    unsure: bool = True
+    #: A put of the copy has begun in this process.
+    tried: bool = False
+    settling: bool = False
+    asked_ms: int | None = None
+    asking: bool = False
+
+
+def entry_of(half: Message) -> Entry | None:
+    """None: a message of the half topic without a place for its copy."""
+    place = real_place(half)
+    if place is None:
+        return None
+    return Entry(
+        half.physical_offset,
+        half.queue_id,
+        [half.queue_offset],
+        [half.physical_offset],
+        *place,
+        half.properties.get("PGROUP", ""),
+        half.unique_id or "",
+        half.born_timestamp_ms,
+        checks_of(half),
+        immunity_ms_of(half),
+    )
+
+
+class _Queue:
+    """One queue of half messages, and the queue of their op messages."""
+
+    def __init__(self, queue_id: int, half_seen: int, op_seen: int) -> None:
+        self.queue_id = queue_id
+        self.half_seen = half_seen
+        self.op_seen = op_seen
+        self.open: dict[int, Entry] = {}
+        # Offsets at or above the progress that op messages name.
+        self.settled: set[int] = set()
+        # Op messages that may still be needed: queue offset, and the largest offset named.
+        self.ops: list[tuple[int, int]] = []
+
+    @property
+    def half_progress(self) -> int:
+        """Below it, every half message is settled."""
+        return min((*self.open, self.half_seen))
+
+    @property
+    def op_progress(self) -> int:
+        """Below it, no op message names a half message that would be read again."""
+        low = self.half_progress
+        self.settled = {offset for offset in self.settled if offset >= low}
+        while self.ops and self.ops[0][1] < low:
+            self.ops.pop(0)
+        return self.ops[0][0] if self.ops else self.op_seen
+
+
+class OpenTable:
+    """The open transactions of one store. Any thread may use it."""
+
+    def __init__(self, reader: Reader, offsets: ConsumerOffsets) -> None:
+        self._reader = reader
+        self._offsets = offsets
+        self._lock = threading.RLock()
+        self._queues: dict[int, _Queue] = {}
+        self._by_offset: dict[int, Entry] = {}
+
+    def read_on(self) -> list[Entry]:
+        """Reads what half and op topics have got meanwhile; gives the entries that are new."""
+        with self._lock:
+            for queue_id in self._reader.source.queues(HALF_TOPIC):
+                self._queue(queue_id)
+            new: list[Entry] = []
+            for queue in self._queues.values():
+                self._read_ops(queue)
+                new += self._read_halves(queue)
+            return [entry for entry in new if entry.outcome is None]
+
+    def add(self, entry: Entry) -> Entry:
+        """Takes over a half message that this process has put; gives the entry that it has."""
+        with self._lock:
+            queue = self._queue(entry.half_queue)
+            return self._register(queue, entry)
+
+    def remove(self, entry: Entry) -> None:
+        """Its op message is put."""
+        with self._lock:
+            queue = self._queue(entry.half_queue)
+            for offset in entry.queue_offsets:
+                queue.open.pop(offset, None)
+                queue.settled.add(offset)
+            for physical_offset in entry.physical_offsets:
+                self._by_offset.pop(physical_offset, None)
+
+    def find(self, physical_offset: int) -> Entry | None:
+        with self._lock:
+            return self._by_offset.get(physical_offset)
+
+    def entries(self) -> list[Entry]:
+        """The open ones, oldest first."""
+        with self._lock:
+            return sorted(set(self._by_offset.values()), key=lambda entry: entry.physical_offset)
+
+    def save_progress(self, wait_flushed: Callable[[int], object]) -> None:
+        """Stores how far all is settled: that of half messages first, since a stop in between must
+        not lose op messages that are still needed."""
+        with self._lock:
+            halves = {n: queue.half_progress for n, queue in self._queues.items()}
+            ops = {n: queue.op_progress for n, queue in self._queues.items()}
+        for topic, progress in ((HALF_TOPIC, halves), (OP_TOPIC, ops)):
+            stored = self._offsets.get(topic, PROGRESS_GROUP)
+            moved = {n: offset for n, offset in progress.items() if offset > stored.get(n, 0)}
+            if moved:
+                ends = [self._reader.unit_end(topic, n, at - 1) or 0 for n, at in moved.items()]
+                self._offsets.commit(topic, PROGRESS_GROUP, moved, max(ends), wait_flushed)
+
+    def _queue(self, queue_id: int) -> _Queue:
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            halves = self._offsets.get(HALF_TOPIC, PROGRESS_GROUP).get(queue_id, 0)
+            ops = self._offsets.get(OP_TOPIC, PROGRESS_GROUP).get(queue_id, 0)
+            queue = self._queues[queue_id] = _Queue(queue_id, halves, ops)
+        return queue
+
+    def _read_ops(self, queue: _Queue) -> None:
+        for op in self._messages(OP_TOPIC, queue.queue_id, queue.op_seen):
+            named = settled_by(op)
+            queue.op_seen = op.queue_offset + 1
+            if named:
+                queue.ops.append((op.queue_offset, max(named)))
+            for offset in named:
+                queue.settled.add(offset)
+                entry = queue.open.get(offset)
+                if entry is not None:  # of another thread or, of RocketMQ's form, of a program
+                    entry.outcome = entry.outcome or "settled"
+                    self.remove(entry)
+
+    def _read_halves(self, queue: _Queue) -> Iterator[Entry]:
+        for half in self._messages(HALF_TOPIC, queue.queue_id, queue.half_seen):
+            queue.half_seen = half.queue_offset + 1
+            if half.physical_offset in self._by_offset:
+                continue
+            entry = entry_of(half)
+            if entry is None:
+                logger.warning(
+                    "%s, queue %d, offset %d: no half message, it names no topic and queue",
+                    *(HALF_TOPIC, queue.queue_id, half.queue_offset),
+                )
+                continue
+            first = first_copy_of(half)
+            if {half.queue_offset, first} & queue.settled:
+                continue
+            original = self._original(queue, entry, first)
+            if original is None:
+                yield self._register(queue, entry)
+            else:
+                self._join(queue, original, entry)
+
+    def _original(self, queue: _Queue, copy: Entry, first: int | None) -> Entry | None:
+        """The open transaction that RocketMQ put this half message for once more, while it
+        asked."""
+        if first is not None and first in queue.open:
+            return queue.open[first]
+        if not copy.checks or not copy.unique_id:
+            return None
+        for entry in set(queue.open.values()):
+            if (entry.unique_id, entry.group) == (copy.unique_id, copy.group):
+                return entry
+        return None
+
+    def _join(self, queue: _Queue, original: Entry, copy: Entry) -> None:
+        original.queue_offsets += copy.queue_offsets
+        original.physical_offsets += copy.physical_offsets
+        original.checks = max(original.checks, copy.checks)
+        for offset in copy.queue_offsets:
+            queue.open[offset] = original
+        for physical_offset in copy.physical_offsets:
+            self._by_offset[physical_offset] = original
+
+    def _register(self, queue: _Queue, entry: Entry) -> Entry:
+        known = self._by_offset.setdefault(entry.physical_offset, entry)
+        queue.open.setdefault(entry.queue_offsets[0], known)
+        return known
+
+    def _messages(self, topic: str, queue_id: int, begin: int) -> Iterator[Message]:
+        reader = self._reader
+        reader.source.catch_up()
+        if reader.source.queue(topic, queue_id) is None:
+            return
+        minimum, maximum = reader.bounds(topic, queue_id)
+        if not begin < maximum:
+            return
+        with Consumer(
+            reader, topic, queue_id=queue_id, offset=max(begin, minimum), reset="earliest"
+        ) as consumer:
+            yield from consumer
