@@ -7,5 +7,6 @@ open_table: which transactions are open, out of the half and op topics, and the 
 copies: finds the copy that a commit has put already.
 settling: puts the copy and the op message, each once, also after a crash between the two.
 checks: asks the program about transactions that nobody has settled.
+state_table: reads the state table and the redo log of RocketMQ 3.1.
 transactions: `Store.transactions`, which prepares, commits, rolls back and lists.
 """
