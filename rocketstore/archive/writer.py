@@ -82,7 +82,12 @@ class ArchiveWriter:
         tells."""
         manifest = self.manifest
         starts = set(files.starts())
-        common = [s for s in manifest.segments if s.start_offset in starts]
+        # One that is listed and not there by now was trimmed meanwhile: the one before, or none, tells.
+        common = [
+            (s, file)
+            for s in manifest.segments
+            if s.start_offset in starts and (file := files.at(s.start_offset)) is not None
+        ]
         if not common:
             if manifest.store:
                 return
@@ -91,12 +96,10 @@ class ArchiveWriter:
                 "has no segment in common with this log, which has no name: ship to another place"
             )
             raise ConfigError("uri", self._objects.name, text)
-        newest = common[-1]
+        newest, file = common[-1]
         begin, end, crc32 = newest.piece(newest.size - 1)
-        file = files.at(newest.start_offset)
-        size = 0 if file is None else file.size
-        same = newest.size < size if newest.tail_of else newest.size == size
-        if file is None or not same or zlib.crc32(file.read(begin, end - begin)) != crc32:
+        same = newest.size < file.size if newest.tail_of else newest.size == file.size
+        if not same or zlib.crc32(file.read(begin, end - begin)) != crc32:
             text = (
                 f"its segment {newest.name} is not the one of this log, which was cut or replaced "
                 "since: ship to another place"

@@ -18,6 +18,8 @@ import rocketstore
 from rocketstore import shipping
 from rocketstore.archive.manifest import Manifest
 from rocketstore.archive.object_store import ObjectStore
+from rocketstore.archive.writer import ArchiveWriter
+from rocketstore.log.read.column_reader import LogFiles
 from tests.archive.watched_object_store import (
     MANIFEST,
     SEGMENT_BYTES,
@@ -358,3 +360,24 @@ def test_what_another_call_names_meanwhile_stays(
     rocketstore.ship(store, uri, progress=progress)
     assert len(counts) > 3
     assert set(counts) == {len(sealed(tmp_path))} == {len(named(tmp_path))}
+
+
+def test_a_segment_that_is_trimmed_while_a_shipment_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed, and is gone when it is compared with the archive: the log is the same all the same."""
+    from tests.support.retention_tools import ALL, fill
+    from tests.support.small_store import open_small
+
+    uri = (tmp_path / "archive").as_uri()
+    with fill(open_small(tmp_path / "s")) as store:
+        rocketstore.ship(tmp_path / "s", uri)
+        real = ArchiveWriter._check_log
+
+        def late(writer: ArchiveWriter, files: LogFiles) -> None:
+            files.starts()
+            store.retention.run(ALL)
+            real(writer, files)
+
+        monkeypatch.setattr(ArchiveWriter, "_check_log", late)
+        assert rocketstore.ship(tmp_path / "s", uri).missing_bytes == 0

@@ -96,6 +96,7 @@ def hold(rolls: int, readers: int, where: Path) -> dict[str, Any]:
                 most = max(most, count)
                 while count > 2 * SEGMENTS:  # the shipments lag
                     waited += 1
+                    assert all(other.poll() is None for other in others), "another process ended"
                     time.sleep(0.01)
                     count = _count(store)
             store.flush()
