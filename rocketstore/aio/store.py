@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.config import LiveOptions
     from rocketstore.puts import MessageColumns, MessageFields
     from rocketstore.store_info import RunningFlags
-    from rocketstore.values import Body, Column, Durability, Progress, Timestamp
+    from rocketstore.values import Body, Column, Durability, ManualClock, Progress, Timestamp
 
 __all__ = ["Store"]
 
@@ -301,6 +301,16 @@ class Store:
     async def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset after the newest visible message; 0 for a queue that does not exist."""
         return await self._port.call(self._store.max_queue_offset, topic, queue_id)
+
+    @property
+    def path(self) -> str:
+        """The directory of the store."""
+        return self._store.path
+
+    @property
+    def clock(self) -> ManualClock | None:
+        """The clock that the open was given, or None."""
+        return self._store.clock
 
     @property
     def begin_offset(self) -> int:

@@ -39,6 +39,7 @@ class MessageFields(TypedDict, total=False):
     store_host: str | None
     reconsume_times: int
     prepared_transaction_offset: int
+    expected_queue_offset: int | None
 
 
 def check_numbers(topic: str, properties: Mapping[str, str]) -> None:
