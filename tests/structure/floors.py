@@ -65,9 +65,8 @@ PUBLIC_PACKAGES = frozenset(
 #: Arrows that point up all the same: (room, imported room) -> why.
 ACCEPTED: dict[tuple[str, str], str] = {
     ("errors", "_native.append"): "annotation only: DurabilityTimeoutError says what was stored",
-    ("service_access", "services"): "Store.retention loads the service that it is the door to",
+    ("service_access", "services"): "Store.retention and the like load the service that they lead to",
     ("scanning", "arrow"): "Scan.to_arrow loads the face that it is a method for",
-    ("service_access", "services"): "Store.transactions loads the service that it is the door to",
     ("spark", "cli"): "spark-submit runs the command line",
 }
 
