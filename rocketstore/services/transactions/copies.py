@@ -30,6 +30,8 @@ def find_copies(
     with a unique id, also copies of other half messages with this id count, wherever they are.
     """
     wanted = set(halves)
+    if wanted:
+        reader.source.catch_up()  # the copy may be the first message of its queue
     if not wanted or reader.source.queue(topic, queue_id) is None:
         return {}
     kind = 0 if topic == DEAD_TOPIC else COMMITTED
