@@ -10,6 +10,7 @@ import pytest
 
 import rocketstore
 from tests.support.small_store import SEGMENT, dispatched, open_small, segments
+from tests.support.waiting import pause
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_ages_and_holds(invoke, filled: Path) -> None:
     said = invoke("trim", "--max-age", "1h", filled)
     assert said.output.startswith("0 segments of ")
     assert "old, max_age is 1:00:00" in said.output
-    time.sleep(1.1)
+    pause(1.1)
     for held, why in (
         (("--keep-unshipped",), "never shipped (from 0)"),
         (("--keep-unconsumed-by", "b\x1b[1m"), r"group b\x1b[1m has stored no offset yet"),

@@ -51,7 +51,7 @@ TESTS_OF_RECOVERY = (
 )
 TARGETS = (
     *("record", "properties", "batch", "scan", "queue", "index", "checkpoint", "message_id"),
-    "columns",
+    *("columns", "filter"),
 )
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import rocketstore
 from rocketstore import Retention, Store
 from tests.support.small_store import dispatched, open_small
+from tests.support.waiting import pause
 
 SEGMENTS = 20
 SEGMENT = 16_384
@@ -97,7 +98,7 @@ def hold(rolls: int, readers: int, where: Path) -> dict[str, Any]:
                 while count > 2 * SEGMENTS:  # the shipments lag
                     waited += 1
                     assert all(other.poll() is None for other in others), "another process ended"
-                    time.sleep(0.01)
+                    pause(0.01)
                     count = _count(store)
             store.flush()
             dispatched(store)
@@ -106,7 +107,7 @@ def hold(rolls: int, readers: int, where: Path) -> dict[str, Any]:
         said = [_end(other) for other in others]
         deadline = time.monotonic() + 60
         while not ships and _count(store) > SEGMENTS and time.monotonic() < deadline:
-            time.sleep(0.01)
+            pause(0.01)
         store.retention.run()
         assert taken == number + 1, (taken, number + 1)
         assert store.retention.last_error is None

@@ -19,6 +19,7 @@ from rocketstore.log.layout.paths import StoreLayout
 from tests.aio.loops import run
 from tests.process.other_process import HOLD, SMALL, open_small, other_process
 from tests.support.live_writer import java_writer
+from tests.support.waiting import pause, wait_until
 
 #: Says when it begins, and how the open ended.
 WAIT = """
@@ -120,7 +121,7 @@ def test_a_store_that_is_removed_meanwhile_is_not_there(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
     with open_small(tmp_path), other_process(WAIT, tmp_path) as waiting:
         assert waiting.line() == "begins"
-        time.sleep(1.5)
+        pause(1.5)
         waiting.process.send_signal(signal.SIGINT)
         assert waiting.line() == "interrupted"
 
@@ -168,17 +169,15 @@ def test_a_loop_goes_on_while_an_open_waits(tmp_path: Path) -> None:
 def test_a_cancelled_open_stops_waiting(tmp_path: Path) -> None:
     """Its thread would keep the process from ending."""
 
+    def waits(thread: threading.Thread) -> bool:
+        return thread.name.startswith("rocketstore-aio")
+
     async def main() -> None:
         with other_process(HOLD, tmp_path) as holder:
             assert holder.line() == "open"
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await rocketstore.aio.open(tmp_path, wait_s=600, **SMALL)
-            before = time.monotonic()
-            while any(
-                thread.name.startswith("rocketstore-aio") for thread in threading.enumerate()
-            ):
-                assert time.monotonic() - before < 20
-                time.sleep(0.02)
+            wait_until(lambda: not any(map(waits, threading.enumerate())), patience_s=20)
 
     run(main)

@@ -33,6 +33,7 @@ from tests.support.small_store import (
     open_still,
     segments,
 )
+from tests.support.waiting import pause
 
 # ---- by itself ----
 
@@ -109,7 +110,7 @@ def test_an_error_is_kept_and_the_next_round_tries_again(
             patch.setattr(second_names, "unlink_if_there", kept)
             fill(store)
             assert comes_true(lambda: store.retention.last_error is not None)
-            time.sleep(0.2)
+            pause(0.2)
             error = store.retention.last_error
             assert isinstance(error, PermissionError)
             assert error.__traceback__ is None
@@ -356,7 +357,7 @@ def test_readers_in_other_processes_see_no_error(tmp_path: Path) -> None:
             writer.put(b"%08d" % n * 37)
             n += 1
             if n % 100 == 0:
-                time.sleep(0.01)
+                pause(0.01)
         store.flush()
         for reader in readers:
             out, err = reader.communicate("end\n", timeout=60)

@@ -22,6 +22,7 @@ from tests.support.small_store import (
     everything,
     open_small,
 )
+from tests.support.waiting import pause
 
 
 def test_watermarks_have_hysteresis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +167,7 @@ def test_a_disk_that_fills_up(tmp_path: Path, emergency: float | None) -> None:
         refused = False
         for number in range(3 * 4096):
             if number % 50 == 0:
-                time.sleep(0.002)
+                pause(0.002)
             # A put that comes in front of the thread of retention is refused once, and goes then.
             refused = not put(number) and (
                 emergency is None or not comes_true(partial(put, number))

@@ -13,23 +13,21 @@ import pytest
 import rocketstore
 from rocketstore.testing import ManualClock
 from tests.support.small_store import everything, open_small
+from tests.support.waiting import pause, wait_until
 
 DEAD = "TRANS_CHECK_MAX_TIME_TOPIC"
 BIG = {"commit_log_file_size_bytes": 1 << 16, "durability": "memory"}
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: bool(condition()))
 
 
 def idle(store: rocketstore.Store) -> None:
     """No question is under way, and the round after it has ended."""
     checks: Any = store.transactions._checks
     until(lambda: not checks._questions)
-    time.sleep(0.05)
+    pause(0.05)
 
 
 def test_the_answer_settles_what_is_old_enough(tmp_path: Path) -> None:

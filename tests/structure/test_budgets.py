@@ -56,6 +56,7 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/consuming/group_offsets.py": "one table of offsets, its file and its journal",
     "rocketstore/engine/phases.py": "the phases of an open, one after the other",
     "rocketstore/engine/wiring.py": "the parts of one store, in the order of their needs",
+    "rocketstore/errors.py": "one list: each error of its own that rocketstore raises",
     "rocketstore/log/follow/follower.py": "one class: what is known of a writer, under one lock",
     "rocketstore/log/recovery/recovery.py": "one attempt: each step needs what those before found",
     "rocketstore/tools/repair.py": "one command: look, copy, mend, report, in that order",

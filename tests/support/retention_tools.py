@@ -14,6 +14,7 @@ from rocketstore import Retention, Store
 from rocketstore.services.retention import keeper
 from rocketstore.services.retention.plan import DiskUse
 from tests.support.small_store import SEGMENT, dispatched
+from tests.support.waiting import pause
 
 SOON = datetime.timedelta(milliseconds=20)
 NEVER = datetime.timedelta(days=1)
@@ -38,7 +39,7 @@ def used(store: Store) -> tuple[Any, ...]:
 def comes_true(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 20
     while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
+        pause(0.005)
     return condition()
 
 
