@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from functools import partial
+from mmap import PROT_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,17 @@ def test_removed_files_that_are_mapped_are_no_reason_to_remove_more(
         gc.collect()
         assert store.retention._keeper._removed.held(files) == (0, ())
         assert store.retention.plan(rule).count == 5
+
+
+def test_a_file_that_has_the_number_of_a_removed_one_holds_nothing(tmp_path: Path) -> None:
+    """File systems give numbers again, and two of them give the same."""
+    (tmp_path / "file").write_bytes(bytes(SEGMENT))
+    state = (tmp_path / "file").stat()
+    with (tmp_path / "file").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ):
+        number = {(state.st_dev, state.st_ino): SEGMENT}
+        assert disk_module._mapped(number) == {}
+        (tmp_path / "file").unlink()
+        assert list(disk_module._mapped(number)) == [os.getpid()]
 
 
 def test_the_use_of_a_real_disk(tmp_path: Path) -> None:

@@ -81,8 +81,9 @@ def _mapped(wanted: Mapping[tuple[int, int], int]) -> dict[int, set[tuple[int, i
                                                 errors="replace") as lines:  # fmt: skip
             for line in lines:
                 # Range, rights, offset, device, inode, path. The device of some file systems is
-                # another one here than in `stat`, so the number of the file decides.
-                fields = line.split(maxsplit=5)
-                if len(fields) > 4 and fields[4] in inodes:
+                # another one here than in `stat`, so the number of the file decides. A file that
+                # has a name is another one, which got the number of a removed one.
+                fields = line.rstrip().split(maxsplit=5)
+                if len(fields) > 5 and fields[4] in inodes and fields[5].endswith(" (deleted)"):
                     found.setdefault(int(name), set()).add(inodes[fields[4]])
     return found
