@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketstore.services.retention.plan import DiskUse
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["RemovedFiles", "disk_use"]
+
+_SHOWN: Final = os.path.isdir("/proc")
 
 
 def disk_use(directory: Path, held: int = 0) -> DiskUse:
@@ -74,9 +76,7 @@ def _mapped(wanted: Mapping[tuple[int, int], int]) -> dict[int, set[tuple[int, i
     """Process id → which of these files it has mapped. Processes of other users are not seen."""
     inodes = {str(inode): (device, inode) for device, inode in wanted}
     found: dict[int, set[tuple[int, int]]] = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
-        if not name.isdecimal():
-            continue
+    for name in _processes():
         with contextlib.suppress(OSError), open(f"/proc/{name}/maps", encoding="ascii",
                                                 errors="replace") as lines:  # fmt: skip
             for line in lines:
@@ -87,3 +87,8 @@ def _mapped(wanted: Mapping[tuple[int, int], int]) -> dict[int, set[tuple[int, i
                 if len(fields) > 5 and fields[4] in inodes and fields[5].endswith(" (deleted)"):
                     found.setdefault(int(name), set()).add(inodes[fields[4]])
     return found
+
+
+def _processes() -> list[str]:
+    """The numbers of all processes; none where the system does not show them."""
+    return [name for name in os.listdir("/proc") if name.isdecimal()] if _SHOWN else []
