@@ -218,7 +218,7 @@ def test_too_much_unflushed_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "os",
         commit_log_file_size_bytes=1 << 20,
         max_unflushed_bytes=1 << 16,
-        max_wait_ms=50,
+        max_wait_ms=500,
     )
     with store:
         flusher = parts(store).flusher
