@@ -121,7 +121,8 @@ def test_a_bytearray_that_gives_another_buffer() -> None:
         def __buffer__(self, flags: int) -> memoryview:
             return memoryview(bytearray(8))
 
-    with pytest.raises(TypeError, match="into: Memory gives a buffer of 8 bytes"):
+    # The native part may refuse each subclass first.
+    with pytest.raises(TypeError, match=r"into: Memory gives a buffer of 8 bytes|'into' .* Memory"):
         rocketstore.encode_frames(([0, 9000], bytes(9000)), topics=["t"], into=Memory(20_000))
 
 

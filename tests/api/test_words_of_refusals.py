@@ -6,6 +6,7 @@ import array
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def test_a_port_that_java_does_not_take_is_refused(store: Store, put: str, port:
 TEXTS = [
     np.array(["ab"]),
     np.array(["ab", "c"])[::2],
-    array.array("u", "ab"),
+    *([array.array("u", "ab")] if sys.version_info < (3, 13) else []),  # it goes with 3.16
     np.array([("a", 1)], dtype=[("w", "U1"), ("u", "i4")]),
     ctypes.c_wchar("a"),
 ]
