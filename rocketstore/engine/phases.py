@@ -33,6 +33,7 @@ from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, 
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.dispatcher import Dispatcher
+from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.layout.atomic_files import clean_tmp
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
 from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
@@ -313,7 +314,8 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     returned = ReturnedTopics(layout, queues)
     if report.mode != "clean":
         queues.truncate(report.end)
-    report = _made_good(opening, recovered, report)
+    gaps = GapBudget(sum(file.size for file in recovered.log.files))
+    report = _made_good(opening, recovered, report, gaps)
     # A log that was lost begins again further on: there is nothing to dispatch before it.
     index_start = max(report.index_start, report.begin)
     dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
@@ -325,16 +327,14 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         on_progress=recovered.told,
         file=None if request.lock is None else opening.own_file,
     )
-    dispatcher.bound_gaps(sum(file.size for file in recovered.log.files))
+    dispatcher.bound_gaps(gaps, report.dispatch_start)
     catch_up.run(dispatcher, index, report.end)
     dispatcher.bound_gaps(None)
     whole = request.options.check_queues
     report = with_unplaced(report, recovered.log, queues, layout, whole=whole)
     if whole:
         report = with_losses(report, unreadable_messages(queues, recovered.log, report))
-    if report.mode != "clean" or report.refilled_queues:
-        refilled = {(one.topic, one.queue_id) for one in report.refilled_queues}
-        queues.settle(refilled, trimmed=report.begin > 0)
+    _settle(queues, report)
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
         queues.note_rebuilt(report.end)
     queues.know_ends(report.end)
@@ -365,7 +365,10 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
 
 
 def _made_good(
-    opening: Opening, recovered: Recovered, report: recovery.RecoveryReport
+    opening: Opening,
+    recovered: Recovered,
+    report: recovery.RecoveryReport,
+    gaps: GapBudget,
 ) -> recovery.RecoveryReport:
     """The report with the messages that were missing in the queues. Nothing is looked for where
     the queues are as our own clean stop left them, unless the caller asks for it."""
@@ -378,10 +381,17 @@ def _made_good(
         recovered.queues,
         opening.request.layout,
         delay_level_ms=recovered.config.delay_level_ms,
+        gaps=gaps,
         end=recovered.compared_to,
         whole=whole,
         on_change=opening.stop.changes,
     )
+
+
+def _settle(queues: ConsumeQueueStore, report: recovery.RecoveryReport) -> None:
+    if report.mode != "clean" or report.refilled_queues:
+        refilled = {(one.topic, one.queue_id) for one in report.refilled_queues}
+        queues.settle(refilled, trimmed=report.begin > 0)
 
 
 def _dispatched_before(report: recovery.RecoveryReport, own: OwnCheckpoint | None) -> int:

@@ -58,6 +58,8 @@ class Derived:
     end: int
     #: Begin and end of each segment within that range.
     segments: tuple[tuple[int, int], ...]
+    #: Of all files of the log.
+    log_bytes: int
     #: Called with (what, bytes done, bytes in all).
     told: Progress | None
 
@@ -136,9 +138,17 @@ class _Rebuild:
             for file in recovered.log.files
             if file.end_offset > report.begin and file.start_offset < report.end
         )
+        log_bytes = sum(file.size for file in recovered.log.files)
         self._make(
             Derived(
-                layout, work, recovered.config, report.begin, report.end, segments, recovered.told
+                layout,
+                work,
+                recovered.config,
+                report.begin,
+                report.end,
+                segments,
+                log_bytes,
+                recovered.told,
             )
         )
         keep_ended(work, recovered.queues, report.begin)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from rocketstore._native.format.scanner import VERIFY_RECORD_CRC, scan_segment
-from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.api.open import open_store
 from rocketstore.config import StoreConfig
@@ -234,8 +233,7 @@ class _Job:
             odd = odd_seam(built)
             files = _result(indexed)
         if odd:
-            one, files = self._make_alone(derived, whole)
-            built = [one]
+            built = [build_whole(whole, self._step("queues in one go"))]
         join_parts(built, derived.root)
         keep_handed_out(derived)
         ends = {(row[0], row[1]): row[3] for one in built for row in one.queues}
@@ -252,19 +250,6 @@ class _Job:
             try:
                 return build_index(whole, index, self._step("index"))
             finally:
-                index.close()
-
-    def _make_alone(self, derived: Derived, whole: LogPart) -> tuple[BuiltPart, int]:
-        """In one go: a record without a unit has no keys in the index either."""
-        for name in os.listdir(derived.root.index):
-            syscalls.unlink(os.fspath(derived.root.index / name))
-        index = _index_of(derived)
-        try:
-            built = build_whole(whole, index, self._step("queues and index"))
-            needed = 0 if index is None else index.needed_count(whole.begin, whole.end)
-            return built, needed
-        finally:
-            if index is not None:
                 index.close()
 
     def run_here(self, parts: Sequence[LogPart]) -> list[BuiltPart]:
@@ -350,6 +335,7 @@ def _part(derived: Derived, segments: Sequence[tuple[int, int]]) -> LogPart:
         segments[-1][1],
         derived.config.consume_queue_file_size_bytes,
         tuple(derived.config.delay_level_ms),
+        derived.log_bytes,
     )
 
 

@@ -17,16 +17,20 @@ __all__ = ["USUAL_MAPPINGS", "explained", "mappings_allowed", "used_up"]
 USUAL_MAPPINGS: Final = 65_530
 #: A call that fails had been about to make this many mappings, at the most; count.
 MAPPINGS_A_CALL: Final = 128
-#: For /proc/self/maps, of which a read gives a page at most; made early, since the heap cannot grow
-#: where no mapping is left. Threads that look at once share it, and count roughly.
-_page: Final = bytearray(4096)
+#: Said where not even the look at what is used up gets memory.
+NOT_LOOKED: Final = (
+    "this process gets no memory at all: it has used up its mappings (raise vm.max_map_count by "
+    "sysctl -w), its address space (ulimit -v), or its system's memory"
+)
+#: A read of a file of /proc gives no more, bytes.
+PAGE: Final = 4096
 
 
 def mappings_allowed() -> int:
     """Mappings that this process may have."""
     try:
-        with open("/proc/sys/vm/max_map_count", "rb") as file:
-            return int(file.read())
+        with open("/proc/sys/vm/max_map_count", "rb", buffering=0) as file:
+            return int(file.read(PAGE))
     except (OSError, ValueError):
         return USUAL_MAPPINGS
 
@@ -49,8 +53,10 @@ def used_up(number: int, *, thread: bool = False) -> str:
             return "the system has no more open files: raise fs.file-max"
         if number == errno.ENOMEM or thread:
             return _mappings() or _address_space() or (_threads() if thread else "")
-    except (OSError, ValueError, MemoryError):
-        pass  # the words are not worth an error of their own
+    except MemoryError:
+        return NOT_LOOKED
+    except (OSError, ValueError) as error:  # the words are not worth an error of their own
+        return NOT_LOOKED if getattr(error, "errno", None) == errno.ENOMEM else ""
     return ""
 
 
@@ -62,10 +68,10 @@ def _files() -> str:
 
 
 def _mappings() -> str:
-    allowed, used = mappings_allowed(), 0
+    allowed, used, page = mappings_allowed(), 0, bytearray(PAGE)
     with open("/proc/self/maps", "rb", buffering=0) as file:
-        while read := file.readinto(_page):
-            used += _page.count(b"\n", 0, read)
+        while read := file.readinto(page):
+            used += page.count(b"\n", 0, read)
     if used + MAPPINGS_A_CALL < allowed:
         return ""
     return (

@@ -227,6 +227,18 @@ def test_errors_name_the_limit_that_is_used_up() -> None:
     assert "pids.max" in limits.used_up(errno.EAGAIN, thread=True)
 
 
+@pytest.mark.parametrize("refusal", [MemoryError(), OSError(errno.ENOMEM, "no memory")])
+def test_an_error_names_limits_where_the_look_gets_no_memory(
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise refusal
+
+    monkeypatch.setattr(limits, "open", refuse, raising=False)
+    assert "vm.max_map_count" in limits.explained(errno.ENOMEM)
+    assert "vm.max_map_count" not in limits.explained(errno.EIO)
+
+
 #: Sets a limit of address space, and says what a store with default options raises; then without.
 SPACE = """
 import faulthandler, resource

@@ -223,8 +223,9 @@ def _compared(faults: Iterable[Fault]) -> list[Fault]:
 
 
 class Campaign:
-    """`faults` are the stores in which a message was hidden; `unnamed` those of which `verify` and
-    the open do not say the same; `tally` counts what was done."""
+    """`faults` are the stores in which a message was hidden, or which `verify` called well though an
+    open found something missing; `unnamed` those in which an open that said nothing left what
+    `verify` names; `tally` counts what was done."""
 
     def __init__(self, place: Path, seed: int, more: Path | None = None) -> None:
         self.place, self.chance = place, random.Random(seed)
@@ -252,7 +253,7 @@ class Campaign:
         told = self._opened(what, template, root, "r")
         told = self._opened(what, template, root, "rw") or told
         if told and before == template.faults:
-            self.unnamed.append(f"{what}: verify found no more than before, the open {told}")
+            self.faults.append(f"{what}: verify found no more than before, the open {told}")
         after = self._verified(root, template)
         if after > template.faults and not told:
             self._left(what, template, root, before)

@@ -8,6 +8,7 @@ Read in this order:
 - `dispatcher`: when dispatch runs, how far, and where it stops. The walk itself is native
   (`_native` dispatch loop), and stops for what needs Python.
 - `loop_help`: what that is: new queues and files, gaps, conflicts, further queues of a record.
+- `gap_budget`: how many units the gaps may have that a log explains.
 - `index_filler`: puts the keys that an index missed while it had no room.
 - `first_unit`: which of two records with one queue offset keeps its unit.
 - `generations`: queues whose numbering began again at 0.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
     from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
+    from rocketstore.log.dispatch.gap_budget import GapBudget
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.positions_page import PositionsPage
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
@@ -138,10 +139,11 @@ class Dispatcher(Worker):
         self._positions.indexed = indexed
         self._helper.point_index(indexed)
 
-    def bound_gaps(self, log_bytes: int | None) -> None:
-        """Queue offsets that jump fill no more files than a log of `log_bytes` explains: the bytes
-        of a store decide what its open costs. None: what the log gets now is our own."""
-        self._helper.bound_gaps(log_bytes)
+    def bound_gaps(self, gaps: GapBudget | None, begin: int = 0) -> None:
+        """Queue offsets that jump fill no more units than `gaps` has left, and none before a record
+        below the physical offset `begin`, up to which an earlier dispatch has decided. None: what
+        the log gets now is our own."""
+        self._helper.bound_gaps(gaps, begin)
 
     @property
     def stuck(self) -> tuple[int, str] | None:

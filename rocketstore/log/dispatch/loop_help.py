@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore._native.dispatch import dispatch_loop as native
 from rocketstore._native.format.codec import decode_properties
 from rocketstore.log.dispatch.first_unit import first_stays
+from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.dispatch.generations import Restarts, is_of_older_numbering
 from rocketstore.log.dispatch.unit_records import Unit
 from rocketstore.log.layout.paths import is_safe_topic
@@ -42,13 +43,8 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["LoopHelper"]
 
-#: Bytes of log for each lost record that a gap may stand for: a fourth of the smallest record, as
-#: three fourths of a log may be lost.
-BYTES_OF_A_LOSS: Final = 23
 #: Errors of the files and directories of one queue: they hold up no other queue.
 BLOCKING: Final = (NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
-#: Units that the gaps of a short log may have, a count.
-GAP_UNITS_LEAST: Final = 4096
 
 
 class _Record(NamedTuple):
@@ -93,13 +89,13 @@ class LoopHelper:
         self._unsafe: set[bytes] = set()
         self._refused: set[tuple[bytes, int]] = set()
         self._restarts = Restarts()
-        self._gap_units_left: int | None = None
+        self._gaps: GapBudget | None = None
+        self._gaps_from = 0
 
-    def bound_gaps(self, log_bytes: int | None) -> None:
-        """From now on the gaps of all queues together have no more units than `log_bytes` of log
-        can have lost records; None: any number."""
-        left = None if log_bytes is None else GAP_UNITS_LEAST + log_bytes // BYTES_OF_A_LOSS
-        self._gap_units_left = left
+    def bound_gaps(self, gaps: GapBudget | None, begin: int = 0) -> None:
+        """From now on gaps are taken from `gaps`, None: without a bound; and none before a record
+        below the physical offset `begin`: an earlier dispatch did not believe it."""
+        self._gaps, self._gaps_from = gaps, begin
 
     def help(self, reason: int) -> None:
         """Makes the loop able to go on at the record where it stopped.
@@ -116,12 +112,16 @@ class LoopHelper:
             _pass_by(self, *self._record()[:2], error)
 
     def pass_over(self, offset: int, error: UnitRefusedError) -> int:
-        """End of a record whose queue offset cannot be: it gets no unit, and holds no queue up."""
+        """Where dispatch goes on after a record whose queue offset cannot be. The record gets no
+        unit, and holds no queue up; its keys, and its units in further queues, are its own."""
         record = self._record()
         if (record.topic, record.queue_id) not in self._refused:
             self._refused.add((record.topic, record.queue_id))
             logger.warning("the record at %d, and perhaps more, gets no unit: %s", offset, error)
-        return offset + record.size
+        if self._loop.unit_kept == record.physical_offset:
+            return offset + record.size
+        self._loop.unit_kept = record.physical_offset
+        return offset
 
     def _record(self) -> _Record:
         """The record at which the loop stopped."""
@@ -168,7 +168,9 @@ class LoopHelper:
             return
         if queue.files:
             queue.publish(self._loop.next_offset(raw, queue.queue_id))
-            self._take_gap(queue, queue_offset)
+            if self._gaps is not None:
+                believed = record.physical_offset >= self._gaps_from
+                self._gaps.take(queue.name, queue.written_end, queue_offset, believed=believed)
             filled = queue.fill_gap(queue_offset)
             if filled:  # else the open has filled it (`note_rebuilt`)
                 logger.warning(
@@ -179,17 +181,6 @@ class LoopHelper:
             queue.room_for(queue_offset)  # pre-blanks up to the queue's first message (format 6.3)
         self._loop.set_next(raw, queue.queue_id, queue_offset)
         self._point(queue, record)
-
-    def _take_gap(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        if self._gap_units_left is None:
-            return
-        gap = queue_offset - queue.written_end
-        if gap > self._gap_units_left:
-            raise UnitRefusedError(
-                f"{queue.name}: {queue_offset} is too far behind its end, {queue.written_end}: the "
-                "log cannot have lost so many records"
-            )
-        self._gap_units_left -= max(gap, 0)
 
     def _resolve_conflict(self) -> None:
         """Decides between the record and a unit that was written at its queue offset before."""

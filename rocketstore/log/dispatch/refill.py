@@ -18,6 +18,7 @@ from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.dispatch.loop_help import LoopHelper
 
 if TYPE_CHECKING:
+    from rocketstore.log.dispatch.gap_budget import GapBudget
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
@@ -66,6 +67,7 @@ def refill(
     *,
     delay_level_ms: Sequence[int],
     ignored_topics: Sequence[str],
+    gaps: GapBudget,
     writes: bool,
 ) -> None:
     """Dispatches the log in [begin, end) to the wanted queues. `writes`: syncs their new units;
@@ -84,6 +86,7 @@ def refill(
         ignored_topics=ignored_topics,
         helper_type=functools.partial(_RefillHelper, frozenset(wanted)),
     )
+    dispatcher.bound_gaps(gaps)
     dispatcher.start_at(begin, begin)
     dispatcher.catch_up(end)
     if writes:

@@ -17,6 +17,7 @@ from rocketstore.log.recovery.report import RecoveryReport, RefilledQueue, Unpla
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rocketstore.log.dispatch.gap_budget import GapBudget
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue import ConsumeQueue
@@ -42,6 +43,7 @@ def refill_queues(
     layout: StoreLayout,
     *,
     delay_level_ms: Sequence[int],
+    gaps: GapBudget,
     end: int,
     whole: bool,
     on_change: Callable[[], None],
@@ -70,7 +72,8 @@ def refill_queues(
     wanted = {*missing, *(parent for one in missing.values() for parent in one.parents)}
     refill(
         log, queues, wanted, first, end,
-        delay_level_ms=delay_level_ms, ignored_topics=ignored, writes=log.access == "write",
+        delay_level_ms=delay_level_ms, ignored_topics=ignored, gaps=gaps,
+        writes=log.access == "write",
     )  # fmt: skip
     left = find_missing(log, queues, parts, ignored)
     made = {

@@ -17,6 +17,7 @@ from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import CorruptRecordError, DiskFullError, ReadFailedError, StoreFailedError
 from rocketstore.log.dispatch.dispatcher import Dispatcher
+from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.dispatch.loop_help import LoopHelper
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.ownership import make_like
@@ -60,6 +61,8 @@ class LogPart:
     end: int
     queue_file_size: int
     delay_level_ms: tuple[int, ...]
+    #: Of all files of the log: what they explain, the gaps of all parts together may have.
+    log_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class BuiltPart:
     directory: str = ""
     queues: tuple[tuple[str, int, int, int], ...] = ()
     odd: str = ""
+    #: Units of the gaps that were filled, a count.
+    gap_units: int = 0
 
 
 class _OddError(Exception):
@@ -135,16 +140,16 @@ def build_part(part: LogPart, on_step: Step | None = None) -> BuiltPart:
 
 
 def build_index(part: LogPart, index: IndexStore, on_step: Step | None = None) -> int:
-    """Writes and syncs the keys of a part, in which every record has its unit; gives the number of
-    files that an open has to find. Raises CorruptRecordError, StoreFailedError."""
+    """Writes and syncs the keys of a part, which its units do not change; gives the number of files
+    that an open has to find. Raises CorruptRecordError, StoreFailedError."""
     _build(part, _IndexHelper, index, on_step)
     return index.needed_count(part.begin, part.end)
 
 
-def build_whole(part: LogPart, index: IndexStore | None, on_step: Step | None = None) -> BuiltPart:
-    """Units and keys of a whole log, whatever its records say: just as the store does it. Raises
+def build_whole(part: LogPart, on_step: Step | None = None) -> BuiltPart:
+    """Units of a whole log, whatever its records say: just as the store does it. Raises
     CorruptRecordError, StoreFailedError."""
-    return _build(part, LoopHelper, index, on_step)
+    return _build(part, LoopHelper, None, on_step)
 
 
 def _build(
@@ -164,7 +169,8 @@ def _build(
         multi_dispatch=True,
         helper_type=helper_type,
     )
-    dispatcher.bound_gaps(sum(file.size for file in log.files))
+    gaps = GapBudget(part.log_bytes)
+    dispatcher.bound_gaps(gaps)
     try:
         with queues.preallocating():
             _dispatch(part, dispatcher, positions, on_step)
@@ -173,7 +179,8 @@ def _build(
         if index is not None and not index.sync():
             raise StoreFailedError(f"{part.directory}: {index.degraded}")
         found = [(q.topic, q.queue_id, _first_unit(q), q.max_offset) for q in queues.all()]
-        return BuiltPart(part, str(place.root), tuple(row for row in found if row[2] < row[3]))
+        made = tuple(row for row in found if row[2] < row[3])
+        return BuiltPart(part, str(place.root), made, gap_units=gaps.taken)
     except _DamageError as error:
         raise CorruptRecordError(
             error.offset,
@@ -274,6 +281,9 @@ def odd_seam(parts: Sequence[BuiltPart]) -> str:
                 where = f"{topic}/{queue_id} goes on with {first} after {before - 1}"
                 return f"after {built.part.begin} {where}"
             ends[topic, queue_id] = end
+    gaps = sum(built.gap_units for built in parts)
+    if parts and gaps > GapBudget(parts[0].part.log_bytes).left:
+        return f"the queues lack {gaps} records, which is more than the log can have lost"
     return ""
 
 
