@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rocketstore.store_info import StoreFacts
 
 if TYPE_CHECKING:
+    from rocketstore.services.delay import Delayed
     from rocketstore.services.retention.service import StoreRetention
     from rocketstore.services.transactions.transactions import Transactions
 
@@ -23,6 +24,26 @@ class ServiceAccess(StoreFacts):
     A service belongs to the open store, not to one `Store` object: the first question begins it,
     each later one finds it, and it ends when the store closes.
     """
+
+    @property
+    def delayed(self) -> Delayed:
+        """The messages that wait for their time: `put(..., delay_level=3)`.
+
+        It tells how many there are and when the next is due, lists them by topic and time, and says
+        what could not be delivered:
+
+            print(len(store.delayed), store.delayed.next_due_time)
+            for waiting in store.delayed.messages("orders"):
+                print(waiting.due_time, waiting.message.body)
+
+        With mode "r" it shows what the writer has not delivered, by the offsets it stored last.
+
+        Raises:
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
+        """
+        from rocketstore.services.delay import Delayed
+
+        return Delayed(self._open())
 
     @property
     def retention(self) -> StoreRetention:

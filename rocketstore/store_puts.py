@@ -77,7 +77,7 @@ class StorePuts(ServiceAccess):
             reserved=RESERVED_PROPERTIES,
             to_ms=timestamp_ms,
         )
-        return writer._bind(engine.completions, engine.path, engine.unique_ids)
+        return writer._bind(engine)
 
     def put_message(
         self,
@@ -93,6 +93,7 @@ class StorePuts(ServiceAccess):
         store_host: str | None = None,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
+        delay_level: int | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
         expected_queue_offset: int | None = None,
@@ -101,8 +102,8 @@ class StorePuts(ServiceAccess):
         imports.
 
         The store drops `__CRC32#` and INNER_MULTI_QUEUE_OFFSET from the properties, since it writes
-        these itself. `WAIT` = "false" asks for durability "memory". With light queues on,
-        INNER_MULTI_DISPATCH lists further queues.
+        these itself. `WAIT` = "false" asks for durability "memory". `DELAY` is a delay level, as
+        in RocketMQ. With light queues on, INNER_MULTI_DISPATCH lists further queues.
 
         Raises:
             MessageRejectedError and its kin: The message cannot be stored as it is.
@@ -116,7 +117,8 @@ class StorePuts(ServiceAccess):
             self._writable("put_message"), topic, body, queue_id, properties, flag=flag,
             sys_flag=sys_flag, born_time=born_time, born_host=born_host, store_host=store_host,
             reconsume_times=reconsume_times, durability=durability, timeout_s=timeout_s,
-            prepared_transaction_offset=prepared_transaction_offset, expected=expected_queue_offset,
+            prepared_transaction_offset=prepared_transaction_offset, delay_level=delay_level,
+            expected=expected_queue_offset,
         )  # fmt: skip
 
     def put_batch(

@@ -18,6 +18,8 @@ from rocketstore.values.public import public
 if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.sync.queue_positions import QueueState
+    from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.log.queues.delayed_puts import DelayedPuts
     from rocketstore.log.read.unique_ids import UniqueIds
     from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
@@ -36,17 +38,19 @@ class Writer(native.Writer):
     the promise of puts that ask for no other.
     """
 
-    __slots__ = ("_completions", "_path", "_unique_ids")
+    __slots__ = ("_completions", "_delayed_puts", "_path", "_unique_ids")
 
     _completions: Completions
+    _delayed_puts: DelayedPuts
     _path: str
     _unique_ids: UniqueIds
 
-    def _bind(self, completions: Completions, path: str, unique_ids: UniqueIds) -> Writer:
-        """What submit, conditions and repr need; called once by the store."""
-        self._completions = completions
-        self._path = path
-        self._unique_ids = unique_ids
+    def _bind(self, engine: WritingEngine) -> Writer:
+        """What conditions, delays, submit and repr need; called once by the store."""
+        self._completions = engine.completions
+        self._delayed_puts = engine.delayed_puts
+        self._path = engine.path
+        self._unique_ids = engine.unique_ids
         return self
 
     def _put_if(
@@ -58,8 +62,10 @@ class Writer(native.Writer):
         durability: Durability | None,
         timeout_s: float | None,
     ) -> PutResult:
-        """A put with a condition, which `put` comes to."""
+        """A put with a condition or a delay, which `put` comes to."""
         self._check_promise(durability, timeout_s)
+        if fields["delay_level"] is not None:
+            self._delayed_puts.check(fields["delay_level"], expected, unique_id)
         at = -1
         if expected is not None:
             at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
@@ -75,6 +81,12 @@ class Writer(native.Writer):
             result = self._unique_ids.put(self.topic, unique_id, append)
         self._await_promise(result, durability, timeout_s)
         return result
+
+    def _delayed_queue(self, delay_level: int) -> QueueState | None:
+        return self._delayed_puts.queue(delay_level)
+
+    def _note_delayed(self, delay_level: int) -> None:
+        self._delayed_puts.note(delay_level)
 
     def put_columns(
         self,
@@ -157,6 +169,7 @@ class Writer(native.Writer):
         durability: Durability | None = None,
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
+        delay_level: int | None = None,
     ) -> Ticket:
         """Appends one message and does not wait for its promise: the ticket does.
 
@@ -182,6 +195,7 @@ class Writer(native.Writer):
             durability="memory",
             expected_queue_offset=expected_queue_offset,
             unique_id=unique_id,
+            delay_level=delay_level,
         )
         self._log.request_flush(result.end_offset)
         self._note_level(result, level)

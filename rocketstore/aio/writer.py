@@ -38,6 +38,7 @@ class PutRequest(NamedTuple):
     born_time: Timestamp | None
     shard_key: str | None
     durability: Durability | None
+    delay_level: int | None
 
 
 class Writer:
@@ -89,6 +90,7 @@ class Writer:
         durability: Durability | None = None,
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
+        delay_level: int | None = None,
     ) -> PutFuture[PutResult]:
         """Appends one message; await the result for its PutResult, once the promise is met. The
         result also goes to `create_task`, `gather`, `wait_for` and the like.
@@ -119,18 +121,22 @@ class Writer:
                 durability="memory",
                 expected_queue_offset=expected_queue_offset,
                 unique_id=unique_id,
+                delay_level=delay_level,
             )
             return put_task(self._append_many(append, durability), port.loop)
         if writer is not None and not port.turn.standing:
             future: PutFuture[PutResult] = PutFuture(loop=port.loop)
             placed = port.native.put(
-                writer, body, tags, keys, properties, flag, born_time, shard_key, durability, future
-            )
+                writer, body, tags, keys, properties, flag, born_time, shard_key, durability,
+                future, delay_level,
+            )  # fmt: skip
             if placed == IN_LINE:
                 return future
             if placed != NOT_PUT:
                 return port.placed(placed, future)
-        request = PutRequest(body, tags, keys, properties, flag, born_time, shard_key, durability)
+        request = PutRequest(
+            body, tags, keys, properties, flag, born_time, shard_key, durability, delay_level
+        )
         place = Place(port.turn, functools.partial(self._put_now, request))
         place.task = task = put_task(self._put(place, request), port.loop)
         task.add_done_callback(place.leave)
@@ -147,10 +153,13 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
+        delay_level: int | None = None,
     ) -> PutFuture[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""
-        request = PutRequest(body, tags, keys, properties, flag, born_time, shard_key, durability)
+        request = PutRequest(
+            body, tags, keys, properties, flag, born_time, shard_key, durability, delay_level
+        )
         return await self._append(Place(self._port.turn), request)
 
     async def put_batch(
@@ -228,7 +237,7 @@ class Writer:
         if self._writer is None or port.closed or port.full:
             return None
         future: PutFuture[PutResult] = PutFuture(loop=port.loop)
-        placed = port.native.put(self._writer, *request, future)
+        placed = port.native.put(self._writer, *request[:-1], future, request.delay_level)
         return None if placed == NOT_PUT else port.placed(placed, future)
 
     async def _append(self, place: Place, request: PutRequest) -> PutFuture[PutResult]:
@@ -241,7 +250,7 @@ class Writer:
             port.native.check_durability(level)
             await port.room()
             port.check()
-            result = port.native._put_now(writer, *request[:-1])
+            result = port.native._put_now(writer, *request[:-2], request.delay_level)
             if result is None:
                 # The log itself is full, or its next segment is not there yet: that blocks.
                 result = await port.put(
@@ -254,6 +263,7 @@ class Writer:
                     born_time=request.born_time,
                     shard_key=request.shard_key,
                     durability="memory",
+                    delay_level=request.delay_level,
                 )
             return port.promise(result, level)
 

@@ -12,6 +12,7 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreClosedError
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
 from rocketstore.store import Mode, Store
 from rocketstore.values.arguments import YEAR_S
 from rocketstore.values.callbacks import Listener, Progress
@@ -121,7 +122,10 @@ def open_store(
         clock=clock or SYSTEM_CLOCK,
         wait_s=min(wait_s, YEAR_S),
     )
-    store = Store(open_engine(path, mode, options_given), mode)
+    engine = open_engine(path, mode, options_given)
+    if isinstance(engine, WritingEngine):
+        _serve(engine)
+    store = Store(engine, mode)
     if retention is not None:
         _keep_by(store, retention)
     return store
@@ -160,6 +164,23 @@ def opened(path: str | os.PathLike[str]) -> Store:
             f"rocketstore.open({path!r})"
         )
     return Store(engine, "rw")
+
+
+def _serve(engine: WritingEngine) -> None:
+    """Has delayed messages delivered, those that wait and those to come."""
+    if not engine.config.deliver_delayed:
+        return
+
+    def deliver(queue_id: int, delay_ms: int) -> None:
+        from rocketstore.services.delay import deliver_in  # with the first delayed message
+
+        deliver_in(engine).note(queue_id, delay_ms)
+
+    engine.delayed_puts.deliver = deliver
+    if engine.reader.source.queues(SCHEDULE_TOPIC):
+        from rocketstore.services.delay import deliver_in
+
+        deliver_in(engine)
 
 
 def _directory(path: object) -> str:

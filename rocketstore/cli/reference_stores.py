@@ -132,6 +132,7 @@ def open_reference(expected: Expectation, root: Path, mode: Any) -> Store:
     config = rocketstore.StoreConfig.from_rocketmq(
         {name: _setting(value) for name, value in expected.config.items()},
         max_query_results=_QUERY_LIMIT,
+        deliver_delayed=False,
     )
     return rocketstore.open(root, mode, config=config)
 

@@ -252,6 +252,11 @@ class Options:
         "blanks.",
         words="RocketMQ's 18 levels, 1s to 2h",
     )
+    deliver_delayed: bool = _option(
+        True,
+        "Whether an open store puts delayed messages into their own topics when they are due. "
+        "Without it they wait for the next open that does.",
+    )
     index_tags: bool | None = _option(
         None,
         "Whether the index has the tags of each message, too, as RocketMQ 5.4 and later writes it. "

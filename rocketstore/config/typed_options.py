@@ -62,6 +62,7 @@ class OpenOptions(LiveOptions, total=False):
     light_queue_enabled: bool
     max_light_queues: int
     delay_levels: str
+    deliver_delayed: bool
     index_tags: bool | None
 
 

@@ -178,6 +178,10 @@ class Guests:
             asked = list(self._holds.items())
         return [(name, at) for name, ask in asked if (at := ask()) is not None]
 
+    def made(self, kind: type[_Kind]) -> _Kind | None:
+        """The service of this kind, if anybody has asked for it."""
+        return cast("_Kind | None", self._made.get(kind))
+
     def stop(self) -> None:
         """Stops all of them, the newest first. Idempotent."""
         with self._lock:

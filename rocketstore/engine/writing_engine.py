@@ -19,6 +19,7 @@ from rocketstore.engine.shutdown import Guests
 from rocketstore.engine.trim import Trim
 from rocketstore.errors import BackpressureError, ConfigError
 from rocketstore.log.layout.lock import remove_abort
+from rocketstore.log.queues.delayed_puts import DelayedPuts
 from rocketstore.log.read.unique_ids import UniqueIds
 from rocketstore.values.timestamps import timestamp_ms
 
@@ -66,6 +67,7 @@ class WritingEngine(Engine):
         self._dispatcher = parts.dispatcher
         self._writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests()
+        self.delayed_puts = DelayedPuts(self.config.delay_level_ms, self.queue_state)
         self._destroyed = False
         self.unique_ids = UniqueIds(
             opened.path, self.reader, parts.index, parts.positions, self._flush_all

@@ -38,6 +38,7 @@ class NewMessage:
     flag: int = 0
     born_time: Timestamp | None = None
     shard_key: str | None = None
+    delay_level: int | None = None
 
 
 def put_batch(
@@ -69,6 +70,7 @@ def put_batch(
                 message.flag,
                 message.born_time,
                 message.shard_key,
+                message.delay_level,
             )
         except (TypeError, ValueError) as error:  # MessageRejectedError and ConfigError are of them
             error.add_note(f"messages[{index}]; nothing was stored")

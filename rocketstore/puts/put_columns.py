@@ -12,6 +12,7 @@ from rocketstore._native.put import put_columns as native
 from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import check_topic
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
 from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
 from rocketstore.values.clock import Clock, SystemClock
 from rocketstore.values.compression import COMPRESSION_BITS
@@ -34,9 +35,6 @@ __all__ = [
     "put_columns",
     "refuse_reserved",
 ]
-
-#: RocketMQ reads a delay out of every record here; those messages come through put_message.
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 #: The property of a shard key, for which there is no column of its own here.
 SHARD_KEY = "__SHARDINGKEY"

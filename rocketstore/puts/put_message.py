@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, TypedDict
 from rocketstore._native.format.codec import encode_properties, pack_host
 from rocketstore._native.put import put_message as native
 from rocketstore.errors import MessageRejectedError
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import check_port, queue_ids_of
-from rocketstore.values.system_flags import INNER_BATCH
+from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.log.queues.delayed_puts import DelayedPuts
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
 
@@ -39,6 +41,7 @@ class MessageFields(TypedDict, total=False):
     store_host: str | None
     reconsume_times: int
     prepared_transaction_offset: int
+    delay_level: int | None
     expected_queue_offset: int | None
 
 
@@ -68,6 +71,7 @@ def put_message(
     store_host: str | None,
     reconsume_times: int,
     prepared_transaction_offset: int,
+    delay_level: int | None,
     durability: Durability | None,
     timeout_s: float | None,
     expected: int | None,
@@ -89,12 +93,17 @@ def put_message(
     at = -1
     if expected is not None:
         at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
+    level = _delay_level(engine.delayed_puts, topic, fields, sys_flag, delay_level)
+    if level:
+        engine.delayed_puts.check(level, expected, None)
+        fields |= {"DELAY": f"{level}", "REAL_TOPIC": topic, "REAL_QID": f"{queue_id}"}
+        topic, queue_id = SCHEDULE_TOPIC, level - 1
     encoded = encode_properties(fields)
     check_numbers(topic, fields)
     host = engine.config.store_host
     lights = engine.multi_dispatch_queues(topic, queue_id, fields)
     try:
-        return native.put_message(
+        result = native.put_message(
             engine.plain_writer(topic, queue_id),
             body,
             encoded,
@@ -113,6 +122,32 @@ def put_message(
     finally:
         if lights:
             engine.write.put_states.settle(lights)
+    if level:
+        engine.delayed_puts.note(level)
+    return result
+
+
+def _delay_level(
+    delayed_puts: DelayedPuts,
+    topic: str,
+    fields: Mapping[str, str],
+    sys_flag: int,
+    delay_level: int | None,
+) -> int:
+    """The level of a message that has to wait, 0 for all others."""
+    half = sys_flag & TRANSACTION_TYPE not in IN_QUEUES
+    if delay_level is not None:
+        level = delayed_puts.level(delay_level)
+        if level and (half or topic == SCHEDULE_TOPIC):
+            what = "half of a transaction" if half else f"message of {SCHEDULE_TOPIC}"
+            raise MessageRejectedError(f"delay_level = {delay_level}: a {what} cannot be delayed")
+        return level
+    value = fields.get("DELAY", "")
+    # A copy that RocketMQ has delivered keeps all three properties (K-62): its delay is over.
+    if half or topic == SCHEDULE_TOPIC or "REAL_TOPIC" in fields or not _DECIMAL.fullmatch(value):
+        return 0
+    level = int(value)
+    return delayed_puts.level(level) if 0 < level < 1 << 31 else 0
 
 
 def _host(name: str, host: str) -> bytes:

@@ -4,6 +4,8 @@ A service has a folder of its own, which says in which order to read its modules
 import each other. `rocketstore.engine.shutdown.Guests` keeps the services of an open store and
 stops them before it closes; `rocketstore.service_access` has what `Store` shows of them.
 
+- `delay`: delayed messages: what is due is put into its own topic (`put(..., delay_level=3)`,
+  `Store.delayed`).
 - `retention`: removes segments by age, size or use of the disk (`open(retention=…)`,
   `Store.retention`).
 - `transactions`: messages that are prepared first, and committed or rolled back later, in

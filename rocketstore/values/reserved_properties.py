@@ -15,10 +15,10 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
     "KEYS": _OWN_ARGUMENT + ": keys=",
     "__SHARDINGKEY": _OWN_ARGUMENT + ": shard_key=",
     "WAIT": _OWN_ARGUMENT + ": durability=",
+    "DELAY": _OWN_ARGUMENT + ": delay_level=",
     "__CRC32#": "the store writes it itself (record_crc)",
     **dict.fromkeys(
         (
-            "DELAY",
             "REAL_TOPIC",
             "REAL_QID",
             "TRAN_MSG",

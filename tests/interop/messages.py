@@ -26,7 +26,11 @@ SMALL: Final[dict[str, Any]] = {
     "messageDelayLevel": "5h 6h 7h",
 }
 #: Ours beside them: as a program that cares about interop opens a broker's store.
-OURS: Final[dict[str, Any]] = {"durability": "os", "record_crc": False}
+OURS: Final[dict[str, Any]] = {
+    "durability": "os",
+    "record_crc": False,
+    "deliver_delayed": False,
+}
 BORN_MS: Final = 1_700_000_000_000
 HOSTS: Final = ("10.0.0.1:1234", "192.168.255.254:65535", "[fd00::1:2]:10911", "127.0.0.1:0")
 

@@ -109,7 +109,7 @@ cdef class CompletionPort:
         return self.is_full()
 
     def put(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
-            durability, waiter):
+            durability, waiter, delay_level=None):
         """Puts a message that need not wait for room, and promises `durability`; gives a Placed.
 
         NOT_PUT: the port is full, or a put would have to wait; nothing was put. None as
@@ -125,13 +125,14 @@ cdef class CompletionPort:
         cdef PutResult result
         if self.is_full():
             return NOT_PUT
-        result = self._put_now(writer, body, tags, keys, properties, flag, born_time, shard_key)
+        result = self._put_now(writer, body, tags, keys, properties, flag, born_time, shard_key,
+                               delay_level)
         if started and result is not None:
             put_took(writer.log, started, False)
         return NOT_PUT if result is None else self.promised(result, level, waiter)
 
     cpdef PutResult _put_now(self, Writer writer, body, tags, keys, properties, flag, born_time,
-                             shard_key):
+                             shard_key, delay_level=None):
         """The PutResult of a record that is in the log, or None where a put would have to wait first."""
         cdef rs_message message
         cdef rs_appended appended
@@ -153,6 +154,8 @@ cdef class CompletionPort:
         try:
             writer.fill(&message, queue, flag, born_time)
             writer.describe(&message, &text, tags, keys, properties, shard_key)
+            if delay_level is not None:
+                queue = writer.delay(&message, &text, queue, delay_level)
             message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
             message.body.size = <size_t>PyBytes_GET_SIZE(data)
             writer.check_body(&message)
@@ -161,6 +164,8 @@ cdef class CompletionPort:
             text_free(&text)
         if not there:
             return None
+        if delay_level is not None:
+            writer._note_delayed(delay_level)
         return put_result(&appended, queue.queue_id, 1, writer.log.met,
                           &writer.template.store_host)
 

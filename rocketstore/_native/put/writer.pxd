@@ -41,6 +41,9 @@ cdef class Writer:
     cdef int describe_more(self, rs_message *message, Text *text, object tags, object keys,
                            object properties, object shard_key) except -1
     @cython.final
+    cdef QueueState delay(self, rs_message *message, Text *text, QueueState real,
+                          object delay_level)
+    @cython.final
     cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
                          object born_time) except -1
     @cython.final

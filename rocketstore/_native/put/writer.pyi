@@ -50,12 +50,15 @@ class Writer:
         timeout_s: float | None = None,
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
+        delay_level: int | None = None,
     ) -> PutResult:
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
         `tags` is one tag (no "||" in it, no blanks around it), `keys` one key or several without blanks in
         them; both are the writer's when they are not given. `timeout_s`: how long to wait for the promise;
-        default `sync_flush_timeout_ms`.
+        default `sync_flush_timeout_ms`. `delay_level`: consumers see the message after the delay of this level
+        of `delay_levels`, the highest at most; 0 is no delay. Until then its place is in
+        SCHEDULE_TOPIC_XXXX, as the result says.
 
         Raises:
             MessageRejectedError and its kin: the message cannot be stored as it is.
@@ -132,4 +135,6 @@ class Writer:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult: ...
+    def _delayed_queue(self, delay_level: int) -> QueueState | None: ...
+    def _note_delayed(self, delay_level: int) -> None: ...
     def _note_level(self, result: PutResult, durability: Durability) -> None: ...

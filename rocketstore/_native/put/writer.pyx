@@ -17,8 +17,8 @@ from rocketstore._native.format.csrc cimport (
 )
 from rocketstore._native.put.plain_entry cimport rs_put_install
 from rocketstore._native.put.property_builder cimport (
-    Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_span,
-    text_start, text_tags,
+    Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_property,
+    text_span, text_start, text_tags,
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.put_result cimport (
@@ -158,6 +158,31 @@ cdef class Writer:
         return 0
 
     @cython.final
+    cdef QueueState delay(self, rs_message *message, Text *text, QueueState real,
+                          object delay_level):
+        """Turns a message that was described into one of RocketMQ's schedule topic, which names its
+        real place; gives the queue that it goes to."""
+        cdef QueueState queue = self._delayed_queue(delay_level)
+        if queue is None:
+            return real
+        if message.properties.bytes == <const uint8_t *>PyBytes_AS_STRING(self.constant_text):
+            text_add(text, message.properties.bytes, message.properties.size)
+        text_property(text, "DELAY", str(queue.queue_id + 1))
+        text_property(text, "REAL_TOPIC", self.topic)
+        text_property(text, "REAL_QID", str(real.queue_id))
+        message.properties = text_span(text)
+        message.topic = bytes_span(queue.topic_bytes)
+        message.queue_id = queue.queue_id
+        return queue
+
+    def _delayed_queue(self, delay_level):
+        """The state of the queue for a level; None for level 0. A subclass knows the levels."""
+        raise MessageRejectedError(f"delay_level = {delay_level!r}: this writer delays nothing")
+
+    def _note_delayed(self, delay_level):
+        """Called once a message of this level is in the log."""
+
+    @cython.final
     cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
                          object born_time) except -1:
         message[0] = self.template
@@ -249,25 +274,27 @@ cdef class Writer:
 
     def put(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
             shard_key=None, durability=None, timeout_s=None, expected_queue_offset=None,
-            unique_id=None):
+            unique_id=None, delay_level=None):
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
         MessageRejectedError and its kin, BackpressureError, DiskFullError: nothing was stored. DurabilityTimeoutError:
         stored (`error.result`), but not known to be on disk after `timeout_s`. QueueOffsetMismatchError: the
-        message would not get `expected_queue_offset`. With `unique_id` a second put gives what the first one did."""
+        message would not get `expected_queue_offset`. With `unique_id` a second put gives what the first one did.
+        `delay_level`: consumers see the message after the delay of this level."""
         # A put with no more than the arguments of _put_plain goes there: see rs_writer_put.
-        if expected_queue_offset is None and unique_id is None:
+        if expected_queue_offset is None and unique_id is None and delay_level is None:
             return self._put_plain(
                 body, tags=tags, keys=keys, properties=properties, flag=flag, born_time=born_time,
                 shard_key=shard_key, durability=durability, timeout_s=timeout_s)
         return self._put_if(
             body, expected_queue_offset, unique_id,
             {"tags": tags, "keys": keys, "properties": properties, "flag": flag,
-             "born_time": born_time, "shard_key": shard_key}, durability, timeout_s)
+             "born_time": born_time, "shard_key": shard_key, "delay_level": delay_level},
+            durability, timeout_s)
 
     def _put_plain(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
                    shard_key=None, durability=None, timeout_s=None):
-        """`put` without a condition."""
+        """`put` without a condition and without a delay."""
         cdef rs_message message
         cdef rs_appended appended
         cdef Py_buffer view
@@ -293,7 +320,7 @@ cdef class Writer:
         return result
 
     def _append_if(self, body, int64_t expected, unique_id, tags=None, keys=None, properties=None,
-                   flag=0, born_time=None, shard_key=None):
+                   flag=0, born_time=None, shard_key=None, delay_level=None):
         """Appends one message as `put` does, and waits for no promise. `expected`: the queue offset that it has
         to get, or -1; `unique_id`: its UNIQ_KEY, or None."""
         cdef rs_message message
@@ -312,6 +339,8 @@ cdef class Writer:
                         "UNIQ_KEY: given as unique_id and among the properties; give one of them")
                 text_named(&text, "UNIQ_KEY", b"UNIQ_KEY\x01", unique_id)
                 message.properties = text_span(&text)
+            if delay_level is not None:
+                queue = self.delay(&message, &text, queue, delay_level)
             held = body_open(&view, &message.body, body)
             self.check_body(&message)
             self.log.append_at(&message, queue, expected, NULL, &appended)
@@ -319,6 +348,8 @@ cdef class Writer:
             text_free(&text)
             if held:
                 PyBuffer_Release(&view)
+        if delay_level is not None:
+            self._note_delayed(delay_level)
         return put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
 
     def _check_promise(self, durability, timeout_s):

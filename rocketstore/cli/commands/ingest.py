@@ -244,6 +244,7 @@ def _open_store(path: str, durability: rocketstore.Durability, segment_bytes: in
     options = config_options()
     if segment_bytes is not None:
         options["commit_log_file_size_bytes"] = segment_bytes
+    options["deliver_delayed"] = False  # it leaves the store to the program that owns it
     return rocketstore.open(path, durability=durability, **options)
 
 

@@ -81,6 +81,7 @@ def command(store: str, force: bool, dry_run: bool, options: dict[str, Any], as_
 
 
 def _recovered(store: str, **options: Any) -> Store:
+    options["deliver_delayed"] = False
     return rocketstore.open(store, "r+", check_queues=True, **options)
 
 

@@ -13,7 +13,8 @@ Read in this order:
   `files_stamp` tells whether anyone has touched their files.
 - `blocked_queues`: those that take no units, since something stands in place of their files.
 - `multi_dispatch`: further queues that a record names (RocketMQ's multi dispatch and LMQ).
-- `put_states`: the next queue offset of each queue that puts go to.
+- `put_states`: the next queue offset of each queue that puts go to; `delayed_puts`: the queue of
+  a delay level, and who is told of a message there.
 
 `log.dispatch`, `log.read`, `engine` and tools may import it. Only the dispatcher writes units and
 makes files; the preallocator has a thread; any thread may read or sync.

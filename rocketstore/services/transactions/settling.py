@@ -210,6 +210,7 @@ class Settling:
             store_host=None,
             reconsume_times=fields.get("reconsume_times", 0),
             prepared_transaction_offset=fields.get("prepared_transaction_offset", 0),
+            delay_level=0,  # halves and their copies are put at once, whatever a property says
             expected=None,
             durability=durability or self._engine.config.durability,
             timeout_s=None,

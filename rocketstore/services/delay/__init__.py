@@ -1,0 +1,26 @@
+"""Delayed messages: RocketMQ's delay levels, on disk as RocketMQ has them.
+
+A put with a delay goes to the schedule topic (`engine.delayed_puts`, `puts`). One thread puts what is
+due into its own topic, once, also after a stop at any point.
+
+Read in this order:
+    waiting: the queues of the schedule topic; their units say when each message is due.
+    copies: what is put when a message is due, and how such copies are found in the log again.
+    progress: `config/delayOffset.json`, how far delivery has come; `offsets` says when it is
+        stored.
+    already: what was delivered before this start, found in the log.
+    level: one delay level: when its next message is due, and what was left over.
+    delivery: one round: what is due is put, then the offsets are stored.
+    service: the thread, which sleeps until the next message is due.
+    pending: `store.delayed`: what waits.
+
+Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts the service, and
+`rocketstore.service_access` leads to `pending`.
+"""
+
+from __future__ import annotations
+
+from rocketstore.services.delay.pending import Delayed, DelayedMessage
+from rocketstore.services.delay.service import deliver_in
+
+__all__ = ["Delayed", "DelayedMessage", "deliver_in"]

@@ -1,0 +1,85 @@
+"""What was delivered before this start and is not in the stored offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.errors import CorruptRecordError, ReadFailedError
+from rocketstore.services.delay.copies import Copies, copies_in
+from rocketstore.services.delay.progress import WINDOW_BYTES
+
+if TYPE_CHECKING:
+    from rocketstore.log.read.source import ReadSource
+    from rocketstore.services.delay.level import Level
+
+__all__ = ["skip_delivered"]
+
+#: Log behind the window in which a copy can lie, since other puts pushed it on.
+MARGIN_BYTES: Final = 64 << 20
+
+
+def skip_delivered(levels: Iterable[Level], source: ReadSource, known_from: int | None) -> bool:
+    """Passes over the messages whose copies are in the log; whether there were any. `known_from`:
+    where in the log the copies begin that the stored offsets do not know."""
+    levels = list(levels)
+    begin, end = _unknown_part(levels, source, known_from)
+    if begin >= end:
+        return False
+    copies, skipped = copies_in(source, begin, end), False
+    for level in levels:
+        skipped |= _skip(level, copies)
+    return skipped
+
+
+def _unknown_part(
+    levels: Iterable[Level], source: ReadSource, known_from: int | None
+) -> tuple[int, int]:
+    end = source.visible()
+    if known_from is not None and known_from <= end:
+        return known_from, min(end, known_from + WINDOW_BYTES + MARGIN_BYTES)
+    # A broker wrote the file, or there is none: a copy lies behind its source.
+    first = [found for level in levels if (found := _first(level)) is not None]
+    return (min(first), end) if first else (end, end)
+
+
+def _first(level: Level) -> int | None:
+    """Physical offset of the first message of a level that is not known as delivered."""
+    try:
+        for message in level.queue.messages(min([level.next, *level.undelivered])):
+            return message.physical_offset
+    except (CorruptRecordError, ReadFailedError):
+        return 0
+    return None
+
+
+def _skip(level: Level, copies: Copies) -> bool:
+    """A level is delivered in order: what lies between its copies was left over."""
+    was = level.next, set(level.undelivered)
+    left = dict(level.undelivered)
+    for at in level.undelivered:
+        try:
+            for message in level.queue.fetch(at, 1).messages:
+                if copies.take(message):
+                    del left[at]
+        except (CorruptRecordError, ReadFailedError):
+            continue  # that is why it is left over
+    at, passed = level.next, list[int]()
+    end = min(level.queue.bounds()[1], copies.end_of(level.queue.queue_id))
+    while at < end:
+        try:
+            found = level.queue.fetch(at)
+        except (CorruptRecordError, ReadFailedError):
+            passed.append(at)
+            at += 1
+            continue
+        for message in found.messages:
+            if copies.take(message):
+                left.update(dict.fromkeys(passed))
+                passed = []
+                level.next = message.queue_offset + 1
+            else:
+                passed.append(message.queue_offset)
+        at = max(at + 1, found.next_offset)
+    level.undelivered = left
+    return was != (level.next, set(left))

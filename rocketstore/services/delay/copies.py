@@ -1,0 +1,155 @@
+"""Copies of delayed messages: how one is made, and how those in the log are found again.
+
+A copy that we deliver has the property `__DELAYED`, which names its source as level and queue offset,
+"3:17". RocketMQ passes it on as any other. A copy that RocketMQ delivered keeps the properties of the
+schedule topic (K-62); it is known by them and by the unique id that its client gave it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketstore._native.format.constants import BLANK_BYTES
+from rocketstore._native.format.scanner import read_message
+from rocketstore.errors import CorruptRecordError, MessageRejectedError, ReadFailedError
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.read.source import segment_at
+
+if TYPE_CHECKING:
+    from rocketstore._native.format.message import Message
+    from rocketstore.log.read.source import ReadSource
+
+__all__ = ["SOURCE", "Copies", "Target", "copies_in", "target_of"]
+
+#: The property that names the source of a copy.
+SOURCE: Final = "__DELAYED"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+_SOURCE_TEXT: Final = re.compile(r"([1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
+#: What a message has only while it waits.
+_WAITING: Final = (
+    *("DELAY", "REAL_TOPIC", "REAL_QID"),
+    *("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", SOURCE),
+)
+_QUEUE_ID: Final = re.compile(r"[0-9]{1,10}")
+
+
+class Target(NamedTuple):
+    """Where a message goes once it is due, and with which properties."""
+
+    topic: str
+    queue_id: int
+    properties: dict[str, str]
+
+
+def target_of(message: Message) -> Target | None:
+    """The place of the copy; None for a record that stands for nothing, as a repair writes them.
+
+    Raises:
+        MessageRejectedError: the message does not say where it goes.
+    """
+    properties = message.properties
+    topic, queue = properties.get("REAL_TOPIC"), properties.get("REAL_QID", "")
+    if topic == HALF_TOPIC:
+        if "DELAY" not in properties:
+            return None
+        raise MessageRejectedError(f"REAL_TOPIC = {topic!r}: a half message is not delayed")
+    if not topic or topic == SCHEDULE_TOPIC:
+        raise MessageRejectedError(f"REAL_TOPIC = {topic!r}: it names no topic to deliver to")
+    if not _QUEUE_ID.fullmatch(queue) or int(queue) >= 1 << 31:
+        raise MessageRejectedError(f"REAL_QID = {queue!r}: it names no queue to deliver to")
+    for name in _WAITING:
+        properties.pop(name, None)
+    properties[SOURCE] = f"{message.queue_id + 1}:{message.queue_offset}"
+    return Target(topic, int(queue), properties)
+
+
+class Copies:
+    """Copies that a part of the log has. `take` says of a message that waits whether it is there."""
+
+    def __init__(self) -> None:
+        self._ours: dict[tuple[int, int], list[tuple[object, ...]]] = {}
+        self._theirs: Counter[tuple[object, ...]] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._ours) or bool(self._theirs)
+
+    def end_of(self, queue_id: int) -> int:
+        """Queue offset after the last message of a queue that may have a copy here."""
+        if self._theirs:
+            return 1 << 63
+        return max((at + 1 for queue, at in self._ours if queue == queue_id), default=0)
+
+    def add(self, message: Message) -> None:
+        """Looks at a record of the log."""
+        if message.topic == SCHEDULE_TOPIC:
+            return
+        properties = message.properties
+        source = _SOURCE_TEXT.fullmatch(properties.get(SOURCE, ""))
+        if source is not None:
+            at = int(source[1]) - 1, int(source[2])
+            self._ours.setdefault(at, []).append(_what(message, message.topic, message.queue_id))
+        elif properties.get("REAL_TOPIC") == message.topic and "UNIQ_KEY" in properties:
+            self._theirs[_unique(message, properties, message.queue_id)] += 1
+
+    def take(self, message: Message) -> bool:
+        """Whether the copy of a message of the schedule topic is there. Each counts once."""
+        properties = message.properties
+        topic, queue = properties.get("REAL_TOPIC"), properties.get("REAL_QID", "")
+        if topic is None or not _QUEUE_ID.fullmatch(queue):
+            return False
+        ours = self._ours.pop((message.queue_id, message.queue_offset), ())
+        # A message that was put with the property is no copy of what waits here.
+        if _what(message, topic, int(queue)) in ours:
+            return True
+        key = _unique(message, properties, int(queue))
+        if "UNIQ_KEY" not in properties or not self._theirs[key]:
+            return False
+        self._theirs[key] -= 1
+        return True
+
+
+def _what(message: Message, topic: str, queue_id: int) -> tuple[object, ...]:
+    """What a message and its copy have in common."""
+    body = message.body
+    return topic, queue_id, message.born_timestamp_ms, message.flag, len(body), hash(body)
+
+
+def _unique(message: Message, properties: dict[str, str], queue_id: int) -> tuple[object, ...]:
+    return (
+        *(properties["REAL_TOPIC"], queue_id, properties.get("UNIQ_KEY"), properties.get("DELAY")),
+        *(message.reconsume_times, message.born_timestamp_ms),
+    )
+
+
+def copies_in(source: ReadSource, begin: int, end: int) -> Copies:
+    """The copies in a part of the log; `begin` is where a record starts. What is damaged is passed
+    over, up to the next file."""
+    copies = Copies()
+    for message in _records(source, begin, end):
+        copies.add(message)
+    return copies
+
+
+def _records(source: ReadSource, begin: int, end: int) -> Iterator[Message]:
+    segments, size, at = source.segments(), source.segment_size, begin
+    end = min(end, source.visible())
+    if segments:
+        at = max(at, segments[0].start_offset)
+    while at < end:
+        file = segment_at(segments, size, at)
+        if file is None:
+            at += size - at % size
+            continue
+        limit = min(file.size, source.visible() - file.start_offset)
+        try:
+            message = read_message(file, at - file.start_offset, limit, verify=source.verify)
+        except (CorruptRecordError, ReadFailedError):
+            at = file.start_offset + file.size  # also the blank at the end of a file
+            continue
+        yield message
+        at += message.size
+        if file.start_offset + file.size - at < BLANK_BYTES:
+            at = file.start_offset + file.size

@@ -1,0 +1,214 @@
+"""Delivery: what is due is put into its own topic, each message once, in the order of its level.
+
+Every copy is put before the offset of its level moves, and the offsets are stored after everything
+below the end of the log is flushed. So a stop at any point loses nothing. What was put and is not
+in the stored offsets lies in a known part of the log (`progress`): the next start finds it there
+(`already`) and does not put it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.errors import (
+    CorruptRecordError,
+    MessageRejectedError,
+    ReadFailedError,
+    StoreBehindError,
+    StoreClosedError,
+    StoreFailedError,
+)
+from rocketstore.log.read.reader import Reader
+from rocketstore.puts.put_message import put_message
+from rocketstore.services.delay.already import skip_delivered
+from rocketstore.services.delay.copies import target_of
+from rocketstore.services.delay.level import Level
+from rocketstore.services.delay.offsets import StoredOffsets
+from rocketstore.services.delay.waiting import WaitingQueue, waiting_queues
+
+if TYPE_CHECKING:
+    from rocketstore._native.format.message import Message
+    from rocketstore.engine.writing_engine import WritingEngine
+
+__all__ = ["Delivery"]
+
+logger = logging.getLogger(__name__)
+
+#: Messages of one level that one round delivers, before the other levels have their turn.
+ROUND: Final = 256
+#: Reads of a message that fail before the others of its level go on without it.
+READS: Final = 5
+
+
+class Delivery:
+    """Delivers the delayed messages of one open store. One thread calls `run` and `save`."""
+
+    def __init__(self, engine: WritingEngine) -> None:
+        self._engine = engine
+        self._now_ms = engine.write.clock.now_ms
+        self._reader = Reader(engine.reader.source, None, engine.path)
+        self._offsets = StoredOffsets(engine)
+        self._started = False
+        #: By queue id. Replaced, never changed, so that other threads may look.
+        self.levels: dict[int, Level] = {}
+
+    def run(self) -> float | None:
+        """Delivers what is due. Gives the seconds until something else is to be done: to try again,
+        or to store offsets; None where nothing is. `due_ms` says when the next message is due.
+
+        Raises:
+            StoreClosedError, StoreFailedError: nothing can be delivered any more.
+        """
+        self._look_for_levels()
+        if not self._started:
+            if skip_delivered(
+                self.levels.values(), self._reader.source, self._offsets.progress.begin
+            ):
+                self._offsets.note_change()
+            self._started = True
+        pauses = [self._run_level(level) for level in self.levels.values()]
+        pauses.append(self._offsets.save_in_time(self.levels))
+        return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next message is due, past times included; None while none waits, or only such
+        ones as could not be delivered."""
+        due = [level.due_ms for level in self.levels.values() if level.paused_s == 0]
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+
+    def save(self) -> None:
+        """Stores the offsets. Raises: as `StoredOffsets.save`."""
+        if self._started:
+            self._offsets.save(self.levels)
+
+    def _look_for_levels(self) -> None:
+        """Takes up queues that came since."""
+        new = [q for q in waiting_queues(self._reader) if q.queue_id not in self.levels]
+        if new:
+            self.levels = {**self.levels, **{q.queue_id: self._level(q) for q in new}}
+
+    def _level(self, queue: WaitingQueue) -> Level:
+        known = self._offsets.progress
+        minimum, maximum = queue.bounds()
+        offset = known.offsets.get(queue.queue_id, 0 if known.known else minimum)
+        if offset > maximum:
+            logger.warning(
+                "%s: delay level %d is stored as delivered up to %d, but ends at %d: it goes on "
+                "from there",
+                *(self._engine.path, queue.queue_id + 1, offset, maximum),
+            )
+            self._offsets.note_change()
+        left = [at for at in known.undelivered.get(queue.queue_id, ()) if minimum <= at < offset]
+        return Level(self._engine.path, queue, min(offset, maximum), dict.fromkeys(left))
+
+    # ---- one level ----
+
+    def _run_level(self, level: Level) -> float | None:
+        """Delivers what is due; gives the seconds until something is tried again."""
+        if level.paused_s > 0:
+            return level.paused_s
+        try:
+            if level.retry_s == 0:
+                self._retry(level)
+            self._deliver_due(level)
+        except (StoreClosedError, StoreFailedError):
+            raise
+        except Exception as error:
+            return level.pause(error)
+        level.went_well()
+        return level.retry_s
+
+    def _deliver_due(self, level: Level) -> None:
+        """Delivers up to `ROUND` messages, and notes when the next one is due."""
+        minimum, maximum = level.queue.bounds()
+        if level.next < minimum:
+            logger.warning(
+                "%s: %d delayed messages of level %d were trimmed before they were delivered",
+                *(self._engine.path, minimum - level.next, level.number),
+            )
+            level.next = minimum
+            self._offsets.note_change()
+        end = min(maximum, level.next + ROUND)
+        while level.next < end and level.is_due(self._now_ms()):
+            self._deliver_some(level)
+        if level.next >= maximum:
+            level.due_ms = None
+
+    def _deliver_some(self, level: Level) -> None:
+        """Delivers messages that lie together, up to the first that is not due."""
+        try:
+            found = level.queue.fetch(level.next)
+        except (CorruptRecordError, ReadFailedError) as error:
+            early = isinstance(error, ReadFailedError) and level.failures < READS
+            if early or isinstance(error, StoreBehindError):
+                raise
+            self._leave(level, level.next, error)
+            level.next += 1
+            return
+        for message in found.messages:
+            level.next = message.queue_offset
+            if not level.is_due(self._now_ms()):
+                return
+            try:
+                self._put_copy(message)
+            except (MessageRejectedError, CorruptRecordError) as error:
+                self._leave(level, level.next, error)
+            self._offsets.note_change()
+            level.next += 1
+        if not found.messages and found.next_offset <= level.next:
+            raise ReadFailedError(f"delay level {level.number}: {found.status} at {level.next}")
+        level.next = max(level.next, found.next_offset)
+
+    def _leave(self, level: Level, queue_offset: int, error: Exception) -> None:
+        level.leave(queue_offset, error)
+        self._offsets.note_change()
+
+    def _retry(self, level: Level) -> None:
+        """Tries again what was left over."""
+        minimum, _ = level.queue.bounds()
+        for offset in sorted(level.undelivered):
+            try:
+                for message in level.queue.fetch(offset, 1).messages if offset >= minimum else ():
+                    self._put_copy(message)
+            except (MessageRejectedError, CorruptRecordError, ReadFailedError) as error:
+                level.failed_again(offset, error)
+            else:
+                level.delivered(offset)
+                self._offsets.note_change()
+        level.retried()
+
+    # ---- one message ----
+
+    def _put_copy(self, message: Message) -> None:
+        """Puts the copy of a message.
+
+        Raises:
+            MessageRejectedError: it says no place that there can be, or cannot be stored there.
+            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
+        """
+        target = target_of(message)
+        if target is None:
+            return
+        self._offsets.keep_in_window(self.levels)
+        result = put_message(
+            self._engine,
+            target.topic,
+            message.body_view,
+            target.queue_id,
+            target.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_time=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_host=message.store_host,
+            reconsume_times=message.reconsume_times,
+            prepared_transaction_offset=0,
+            delay_level=0,
+            expected=None,
+            durability="memory",  # nothing to wait for: a copy that is there is delivered (K-65)
+            timeout_s=None,
+        )
+        if self._engine.config.durability == "disk":
+            self._engine.commit_log.log.request_flush(result.end_offset)

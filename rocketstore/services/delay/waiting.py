@@ -1,0 +1,70 @@
+"""The queues of the schedule topic: which messages wait there, and when each is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.format.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.queues.extension_units import is_address
+from rocketstore.log.read.batch_queue import BatchQueue
+
+if TYPE_CHECKING:
+    from rocketstore._native.format.message import Message
+    from rocketstore.log.read.fetch_result import Fetch
+    from rocketstore.log.read.reader import Reader
+
+__all__ = ["WaitingQueue", "waiting_queues"]
+
+#: Messages that are read at a time.
+BATCH: Final = 64
+
+
+class WaitingQueue:
+    """One queue of the schedule topic. Its units hold the time at which each message is due."""
+
+    def __init__(self, reader: Reader, queue_id: int) -> None:
+        self.queue_id = queue_id
+        self._reader = reader
+
+    def bounds(self) -> tuple[int, int]:
+        """Least and next queue offset, after a catch-up."""
+        return self._reader.bounds(SCHEDULE_TOPIC, self.queue_id)
+
+    def due_ms(self, queue_offset: int) -> int | None:
+        """When the message of a unit is due by the clock of the day; None without one."""
+        queue = self._reader.source.queue(SCHEDULE_TOPIC, self.queue_id)
+        if queue is None or isinstance(queue, BatchQueue):
+            return None
+        located = queue.locate(queue_offset)
+        if located is None:
+            return None
+        file, position, _ = located
+        unit = read_unit(file, position // UNIT_SIZE)
+        if unit is None or unit[1] == PRE_BLANK[1]:
+            return None
+        due_ms = unit[2]
+        if is_address(due_ms):
+            extension = queue.extension.unit(due_ms)
+            return None if extension is None else extension.tags_code
+        return due_ms
+
+    def fetch(self, queue_offset: int, count: int = BATCH) -> Fetch:
+        """Messages from an offset on; errors are those of `Reader.fetch`."""
+        return self._reader.fetch(SCHEDULE_TOPIC, self.queue_id, queue_offset, count)
+
+    def messages(self, queue_offset: int) -> Iterator[Message]:
+        """The messages from an offset on, as far as they are visible."""
+        end = self.bounds()[1]
+        while queue_offset < end:
+            found = self.fetch(queue_offset)
+            yield from found.messages
+            if found.next_offset <= queue_offset:
+                return
+            queue_offset = found.next_offset
+
+
+def waiting_queues(reader: Reader) -> list[WaitingQueue]:
+    """All queues of the schedule topic that there are."""
+    return [WaitingQueue(reader, n) for n in sorted(reader.source.queues(SCHEDULE_TOPIC))]

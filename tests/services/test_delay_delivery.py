@@ -1,0 +1,232 @@
+"""Delivery of delayed messages: each once, at its time."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore import NewMessage
+from rocketstore.services.delay import progress
+from rocketstore.testing import ManualClock
+from tests.services.delay_tools import (
+    NOW_MS,
+    bodies,
+    due_of,
+    file_of,
+    idle,
+    read,
+)
+from tests.support.small_store import open_small
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.quick
+def test_a_message_comes_when_it_is_due(tmp_path: Path, clock: ManualClock) -> None:
+    """The copy is what was put: without DELAY, REAL_TOPIC and REAL_QID (K-62)."""
+    with open_small(tmp_path, clock=clock) as store:
+        writer = store.writer("orders", queue_id=3)
+        writer.put(b"x", tags="a", keys="k", properties={"p": "q"}, flag=9, delay_level=2)
+        clock.advance(4.999)
+        assert bodies(store) == []
+        clock.advance(0.001)
+        wait_until(lambda: bodies(store) == [b"x"])
+        (message,) = read(store)
+        assert (message.topic, message.queue_id, message.queue_offset) == ("orders", 3, 0)
+        assert message.properties == {"p": "q", "TAGS": "a", "KEYS": "k", "__DELAYED": "2:0"}
+        assert (message.flag, message.born_timestamp_ms) == (9, NOW_MS)
+        assert message.store_timestamp_ms == NOW_MS + 5000
+        assert [m.body for m in store.consumer("orders", tags="a")] == [b"x"]
+        assert [m.body for m in store.query("orders", "k")] == [b"x"]
+
+
+def test_levels_do_not_wait_for_each_other(tmp_path: Path, clock: ManualClock) -> None:
+    with open_small(tmp_path, clock=clock) as store:
+        writer = store.writer("orders")
+        for body, level in ((b"c", 3), (b"a", 1), (b"b", 2)):
+            writer.put(body, delay_level=level)
+        for seconds, expected in ((1, [b"a"]), (4, [b"a", b"b"]), (5, [b"a", b"b", b"c"])):
+            clock.advance(seconds)
+            wait_until(lambda expected=expected: bodies(store) == expected)
+
+
+def test_a_put_that_is_due_earlier_wakes_the_thread(tmp_path: Path) -> None:
+    """By the clock of the system."""
+    with open_small(tmp_path, delay_levels="0s 1d") as store:
+        writer = store.writer("orders")
+        writer.put(b"late", delay_level=2)
+        writer.put(b"soon", delay_level=1)
+        wait_until(lambda: bodies(store) == [b"soon"])
+        assert len(store.delayed) == 1
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "disk"])
+def test_each_promise(tmp_path: Path, clock: ManualClock, durability: Any) -> None:
+    """Also where a message is visible only some time after it was put."""
+    with open_small(tmp_path, clock=clock, durability=durability) as store:
+        writer = store.writer("orders")
+        for n in range(20):
+            writer.put(b"%d" % n, delay_level=1, durability="memory")
+        clock.advance(1)
+        wait_until(lambda: bodies(store) == [b"%d" % n for n in range(20)])
+    with open_small(tmp_path, clock=clock) as store:
+        assert len(bodies(store)) == 20
+
+
+def test_all_kinds_of_puts_begin_the_delivery(tmp_path: Path, clock: ManualClock) -> None:
+    puts = {
+        "put": lambda store: store.writer("orders").put(b"x", delay_level=1),
+        "submit": lambda store: store.writer("orders").submit(b"x", delay_level=1),
+        "message": lambda store: store.put_message("orders", b"x", properties={"DELAY": "1"}),
+        "batch": lambda store: store.put_batch([NewMessage("orders", b"x", delay_level=1)]),
+    }
+    for name, put in puts.items():
+        with open_small(tmp_path / name, clock=clock) as store:
+            put(store)
+            clock.advance(1)
+            wait_until(lambda store=store: bodies(store) == [b"x"])
+
+
+def test_what_was_due_while_the_store_was_closed(tmp_path: Path, clock: ManualClock) -> None:
+    with open_small(tmp_path, clock=clock) as store:
+        store.writer("orders").put(b"x", delay_level=1)
+    clock.advance(3600)
+    with open_small(tmp_path, clock=clock, deliver_delayed=False) as store:
+        assert (len(store.delayed), bodies(store)) == (1, [])
+    with open_small(tmp_path, clock=clock) as store:
+        wait_until(lambda: bodies(store) == [b"x"])
+    with open_small(tmp_path, clock=clock) as store:
+        idle(store)
+        assert bodies(store) == [b"x"]
+
+
+def test_many_messages_over_many_segments(tmp_path: Path, clock: ManualClock) -> None:
+    with open_small(tmp_path, clock=clock) as store:
+        writer = store.writer("orders", queues=4)
+        for n in range(1000):
+            writer.put(b"%d" % n, delay_level=1 + n % 3)
+        clock.advance(10)
+        wait_until(lambda: len(bodies(store)) == 1000)
+        assert sorted(map(int, bodies(store))) == list(range(1000))
+        for level in range(3):
+            sources = [m.properties["__DELAYED"].split(":") for m in read(store)]
+            own = [int(at) for number, at in sources if int(number) == level + 1]
+            assert sorted(own) == list(range(len(own)))
+
+
+def test_nothing_is_started_without_a_delay(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.writer("orders").put(b"x", delay_level=0)
+        store.writer("orders").put(b"x")
+        assert store._engine.guests._made == {}
+        assert (len(store.delayed), store.delayed.next_due_time) == (0, None)
+        assert store._engine.guests._made == {}
+
+
+def test_a_clock_that_is_set_back(tmp_path: Path, clock: ManualClock) -> None:
+    """Store times do not fall, so due times lie far ahead: no message waits longer than its
+    delay."""
+    with open_small(tmp_path, clock=clock) as store:
+        writer = store.writer("orders")
+        writer.put(b"0", delay_level=2)
+        clock.set(NOW_MS - 3_600_000)
+        writer.put(b"1", delay_level=2)
+        assert store.get(store.begin_offset).store_timestamp_ms == NOW_MS
+        wait_until(lambda: due_of(store, 2) == NOW_MS - 3_600_000 + 5000)
+        clock.advance(4.999)
+        assert bodies(store) == []
+        clock.advance(0.001)
+        wait_until(lambda: bodies(store) == [b"0", b"1"])
+        writer.put(b"2", delay_level=2)
+        clock.set(NOW_MS + 4999)
+        assert bodies(store) == [b"0", b"1"]
+
+
+def test_a_clock_that_is_set_ahead(tmp_path: Path, clock: ManualClock) -> None:
+    with open_small(tmp_path, clock=clock) as store:
+        store.writer("orders").put(b"0", delay_level=18)
+        clock.set(NOW_MS + 7_200_000)
+        wait_until(lambda: bodies(store) == [b"0"])
+
+
+@pytest.mark.parametrize("levels", ["1s", "1s 1s 1s", "1d 1d 1d 1d"])
+def test_another_table_of_levels_changes_nothing_stored(
+    tmp_path: Path, clock: ManualClock, levels: str
+) -> None:
+    """K-63: units hold the due time; a broker would deliver early, or late."""
+    with open_small(tmp_path, clock=clock, delay_levels="10s 20s 30s") as store:
+        store.writer("orders").put(b"x", delay_level=3)
+    with open_small(tmp_path, clock=clock, delay_levels=levels) as store:
+        clock.advance(29.9)
+        store.writer("other").put(b"y", delay_level=1)
+        assert bodies(store) == []
+        clock.advance(0.1)
+        wait_until(lambda: bodies(store) == [b"x"])
+
+
+def test_what_waits_is_listed(tmp_path: Path, clock: ManualClock) -> None:
+    with open_small(tmp_path, clock=clock) as store:
+        for n in range(4):
+            store.writer("orders" if n % 2 else "bills", queue_id=n).put(
+                b"%d" % n, delay_level=4 - n
+            )
+        assert (len(store.delayed), bool(store.delayed)) == (4, True)
+        assert store.delayed.next_due_time == at(1)
+        found = [(w.topic, w.queue_id, w.level, w.due_time) for w in store.delayed]
+        assert found == [
+            *(("orders", 3, 1, at(1)), ("bills", 2, 2, at(5))),
+            *(("orders", 1, 3, at(10)), ("bills", 0, 4, at(30))),
+        ]
+        assert store.delayed.count("orders") == 2
+        assert store.delayed.count(before=at(10)) == 2
+        assert [w.message.body for w in store.delayed.messages("bills", before=at(31))] == [
+            *(b"2", b"0")
+        ]
+        clock.advance(1)
+        wait_until(lambda: len(store.delayed) == 3)
+        assert repr(store.delayed).startswith("Delayed(3 messages")
+    with open_small(tmp_path, "r") as reader:
+        assert len(reader.delayed) == 3
+        assert reader.delayed.next_due_time == at(5)
+        assert [w.level for w in reader.delayed] == [2, 3, 4]
+        waiting = reader.delayed
+    with pytest.raises(rocketstore.StoreClosedError):
+        len(waiting)
+
+
+def at(seconds: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(NOW_MS / 1000 + seconds, datetime.UTC)
+
+
+def test_a_trim_of_what_waits_is_said(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_small(tmp_path, clock=clock) as store:
+        store.writer("bills").put(b"first", delay_level=1)
+        clock.advance(1)
+        wait_until(lambda: bodies(store, "bills") == [b"first"])
+        wait_until(lambda: file_of(tmp_path).exists())
+        store.writer("orders").put(b"gone", delay_level=1)
+        for _ in range(30):
+            store.writer("other").put(b"x" * 500)
+        store.writer("orders").put(b"kept", delay_level=1)
+        store.flush()
+        store.trim(before_offset=3 * 4096)
+        with caplog.at_level(logging.WARNING):
+            clock.advance(1)
+            wait_until(lambda: bodies(store) == [b"kept"])
+    assert "1 delayed messages of level 1 were trimmed" in caplog.text
+
+
+def test_json_of_the_file_is_json_but_for_its_keys(tmp_path: Path) -> None:
+    """What else a broker may have stored survives, whatever it is."""
+    layout = type("Layout", (), {"config": tmp_path, "tmp": tmp_path})()
+    known = progress.Progress({0: 5, 17: 7}, {3: [1, 2]}, 99, True, {"other": {"ü": [1, None]}})
+    progress.save(layout, known)  # type: ignore[arg-type]
+    found = progress.load(layout)  # type: ignore[arg-type]
+    assert (found.offsets, found.undelivered, found.begin) == ({0: 5, 17: 7}, {3: [1, 2]}, 99)
+    assert found.rest["other"] == {"ü": [1, None]}

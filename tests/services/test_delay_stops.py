@@ -1,0 +1,219 @@
+"""Delayed messages and a stop at any point: each is delivered once; the file of offsets."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketstore.errors import MessageRejectedError
+from rocketstore.services.delay import delivery, offsets, progress
+from rocketstore.testing import ManualClock
+from tests.services.delay_tools import (
+    bodies,
+    crash,
+    file_of,
+    idle,
+    own_part,
+    read,
+    refuse,
+)
+from tests.support.small_store import open_small
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.parametrize("delivered", [1, 3, 7])
+def test_a_stop_between_the_copies_and_the_offsets(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, delivered: int
+) -> None:
+    """The next start finds the copies in the log by the property that names their source (K-61)."""
+    path = tmp_path / "store"
+    with open_small(path, clock=clock) as store:
+        writer = store.writer("orders", queues=2)
+        writer.put(b"first", delay_level=1)
+        clock.advance(1)
+        wait_until(lambda: bodies(store) == [b"first"])
+    stored = file_of(path).read_bytes()
+    with open_small(path, clock=clock) as store:
+        writer = store.writer("orders", queues=2)
+        for n in range(delivered):
+            writer.put(b"%d" % n, delay_level=1 + n % 2)
+        writer.put(b"later", delay_level=5)
+        store.flush()
+        monkeypatch.setattr(offsets.progress, "save", refuse)
+        clock.advance(5)
+        wait_until(lambda: len(bodies(store)) == delivered + 1)
+        store.flush()
+        copy = crash(path, tmp_path / "copy")
+        assert file_of(copy).read_bytes() == stored, "the offsets were stored too early"
+        monkeypatch.undo()
+    clock.advance(60)
+    with open_small(copy, clock=clock) as store:
+        wait_until(lambda: b"later" in bodies(store))
+        idle(store)
+        assert sorted(bodies(store)) == sorted(
+            [b"first", b"later", *(b"%d" % n for n in range(delivered))]
+        )
+    offsets_stored = own_part(copy)["offsetTable"]
+    assert offsets_stored["1"] == 1 + (delivered + 1) // 2
+
+
+def test_a_message_that_a_crash_left_between_copies(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that could not be delivered, and was not stored as such, is delivered by the next start."""
+    path = tmp_path / "store"
+    put = delivery.put_message
+
+    def refuse_two(engine: Any, topic: str, body: Any, *rest: Any, **named: Any) -> Any:
+        if bytes(body) == b"2":
+            raise MessageRejectedError("not now")
+        return put(engine, topic, body, *rest, **named)
+
+    with open_small(path, clock=clock) as store:
+        writer = store.writer("orders")
+        writer.put(b"0", delay_level=1)
+        clock.advance(1)
+        wait_until(lambda: bodies(store) == [b"0"])
+        wait_until(lambda: own_part(path)["offsetTable"].get("1") == 1)
+        for n in range(1, 5):
+            writer.put(b"%d" % n, delay_level=1)
+        monkeypatch.setattr(delivery, "put_message", refuse_two)
+        monkeypatch.setattr(offsets.progress, "save", refuse)
+        clock.advance(1)
+        wait_until(lambda: bodies(store) == [b"0", b"1", b"3", b"4"])
+        store.flush()
+        copy = crash(path, tmp_path / "copy")
+        monkeypatch.undo()
+    with open_small(copy, clock=clock) as store:
+        wait_until(lambda: bodies(store) == [b"0", b"1", b"3", b"4", b"2"])
+
+
+def test_the_offsets_are_stored_after_a_flush(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no offset speaks of a message, or of a copy, that a power cut takes back."""
+    flushed: list[tuple[int, int]] = []
+    save = progress.save
+    with open_small(tmp_path, clock=clock, durability="memory") as store:
+
+        def watch(layout: Any, known: progress.Progress) -> None:
+            flushed.append((store.flushed_offset, known.begin or 0))
+            save(layout, known)
+
+        monkeypatch.setattr(offsets.progress, "save", watch)
+        store.writer("orders").put(b"x", delay_level=1)
+        clock.advance(1)
+        wait_until(lambda: bodies(store) == [b"x"])
+    assert flushed
+    assert all(flushed_offset >= begin for flushed_offset, begin in flushed)
+
+
+def test_copies_stay_within_the_window(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much other puts push the log on: the offsets are stored first."""
+    monkeypatch.setattr(progress, "WINDOW_BYTES", 8192)
+    path = tmp_path / "store"
+    with open_small(path, clock=clock) as store:
+        writer = store.writer("orders")
+        monkeypatch.setattr(offsets, "SAVE_AFTER_S", 3600)
+        for n in range(30):
+            writer.put(b"%d" % n, delay_level=1)
+            store.writer("other").put(b"x" * 900)
+            clock.advance(1)
+            wait_until(lambda n=n: len(bodies(store)) == n + 1)
+        for copy in read(store):
+            assert copy.physical_offset - own_part(path)["rocketstore"]["from"] < 8192 + 2048
+        store.flush()
+        copy_of = crash(path, tmp_path / "copy")
+    with open_small(copy_of, clock=clock) as store:
+        store.writer("orders").put(b"end", delay_level=1)
+        clock.advance(1)
+        wait_until(lambda: b"end" in bodies(store))
+        assert bodies(store) == [*(b"%d" % n for n in range(30)), b"end"]
+
+
+def test_the_file_is_as_rocketmq_reads_it(tmp_path: Path, clock: ManualClock) -> None:
+    """Integer keys without quotes; what a broker stored beside them stays."""
+    path = tmp_path / "store"
+    with open_small(path, clock=clock, deliver_delayed=False) as store:
+        store.writer("orders").put(b"x", delay_level=3)
+    kept = '{"dataVersion":{"counter":41,"stateVersion":7,"timestamp":1},"offsetTable":{9:4},"x":1}'
+    file_of(path).write_text(kept)
+    backup = file_of(path).with_name("delayOffset.json.bak")
+    backup.write_text("{}")
+    clock.advance(10)
+    with open_small(path, clock=clock) as store:
+        wait_until(lambda: bodies(store) == [b"x"])
+    text = file_of(path).read_text()
+    assert "3:1" in text
+    assert "9:4" in text
+    found = own_part(path)
+    assert found["x"] == 1
+    assert found["dataVersion"]["counter"] > 41
+    assert found["dataVersion"]["stateVersion"] == 7
+    assert backup.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"{", b"[]", b'{"offsetTable": 3}', b'{"offsetTable": {"a": 1, 1: -5, 2: "x"}}'],
+)
+def test_a_file_that_is_missing_or_no_use(
+    tmp_path: Path, clock: ManualClock, content: bytes | None
+) -> None:
+    """Nothing is lost and nothing is delivered twice: the log tells what was delivered."""
+    path = tmp_path / "store"
+    with open_small(path, clock=clock) as store:
+        writer = store.writer("orders")
+        for n in range(10):
+            writer.put(b"%d" % n, delay_level=1 + n % 2)
+        clock.advance(1)
+        wait_until(lambda: len(bodies(store)) == 5)
+    if content is None:
+        file_of(path).unlink()
+    else:
+        file_of(path).write_bytes(content)
+    clock.advance(60)
+    with open_small(path, clock=clock) as store:
+        wait_until(lambda: len(bodies(store)) >= 10)
+        idle(store)
+        assert sorted(bodies(store)) == [b"%d" % n for n in range(10)]
+
+
+def test_offsets_beyond_the_queue_are_set_back(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    with open_small(path, clock=clock, deliver_delayed=False) as store:
+        store.writer("orders").put(b"0", delay_level=1)
+    file_of(path).write_text('{"offsetTable":{1:100}}')
+    with open_small(path, clock=clock) as store, caplog.at_level(logging.WARNING):
+        store.writer("orders").put(b"1", delay_level=1)
+        clock.advance(1)
+        wait_until(lambda: b"1" in bodies(store))
+    assert "stored as delivered up to 100" in caplog.text
+    assert own_part(path)["offsetTable"]["1"] == 2
+
+
+def test_copies_of_a_broker_are_known_by_their_unique_id(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """A broker stores its offsets every ten seconds; it keeps the delay in its copies (K-62)."""
+    path = tmp_path / "store"
+    with open_small(path, clock=clock, deliver_delayed=False) as store:
+        for n in range(6):
+            waiting = {"UNIQ_KEY": f"ID{n}", "DELAY": "1"}
+            store.put_message("orders", b"%d" % n, properties=waiting, queue_id=1, born_time=n)
+        for n in range(4):
+            copied = {"UNIQ_KEY": f"ID{n}", "DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "1"}
+            store.put_message("orders", b"%d" % n, properties=copied, queue_id=1, born_time=n)
+    file_of(path).write_text('{"offsetTable":{1:2}}')
+    clock.advance(1)
+    with open_small(path, clock=clock) as store:
+        wait_until(lambda: len(bodies(store)) >= 6)
+        idle(store)
+        assert bodies(store) == [b"%d" % n for n in range(6)]
