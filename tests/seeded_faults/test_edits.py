@@ -10,6 +10,7 @@ import pytest
 from tests.seeded_faults import (
     test_planted_attacks,
     test_planted_crash,
+    test_planted_delays,
     test_planted_disks,
     test_planted_failures,
     test_planted_faults,
@@ -29,6 +30,7 @@ def faults() -> Iterator[Fault]:
     for planted_with in (
         test_planted_attacks,
         test_planted_crash,
+        test_planted_delays,
         test_planted_readers,
         test_planted_retention,
         test_planted_services,

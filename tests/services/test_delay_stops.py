@@ -60,6 +60,31 @@ def test_a_stop_between_the_copies_and_the_offsets(
     assert offsets_stored["1"] == 1 + (delivered + 1) // 2
 
 
+def test_a_stop_before_the_copy(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offset of a level moves after the copy, never before: nothing is lost."""
+    path, put, images = tmp_path / "store", delivery.put_message, list[Path]()
+    with open_small(path, clock=clock) as store:
+        for n in range(3):
+            store.writer("orders").put(b"%d" % n, delay_level=1)
+
+        def stop_first(*given: Any, **named: Any) -> Any:
+            store.flush()
+            images.append(crash(path, tmp_path / f"copy{len(images)}"))
+            return put(*given, **named)
+
+        monkeypatch.setattr(delivery, "put_message", stop_first)
+        clock.advance(1)
+        wait_until(lambda: len(bodies(store)) == 3)
+        monkeypatch.undo()
+    for image in images:
+        with open_small(image, clock=clock) as store:
+            wait_until(lambda store=store: len(bodies(store)) >= 3)
+            idle(store)
+            assert bodies(store) == [b"0", b"1", b"2"]
+
+
 def test_a_message_that_a_crash_left_between_copies(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
