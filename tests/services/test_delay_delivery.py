@@ -15,6 +15,7 @@ from rocketstore.services.delay import progress
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import (
     NOW_MS,
+    TOPIC,
     bodies,
     due_of,
     file_of,
@@ -200,6 +201,24 @@ def test_what_waits_is_listed(tmp_path: Path, clock: ManualClock) -> None:
 
 def at(seconds: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(NOW_MS / 1000 + seconds, datetime.UTC)
+
+
+def test_a_message_says_when_it_is_due(tmp_path: Path, clock: ManualClock) -> None:
+    """Where it was read from its queue, by a consumer of any mode."""
+    with open_small(tmp_path, clock=clock) as store:
+        writer = store.writer("orders")
+        for _ in range(50):
+            writer.put(b"x", delay_level=3)
+        store.writer("orders").put(b"now")
+        store.put_message(TOPIC, b"none", queue_id=3, properties={"DELAY": "0", "TAGS": "a"})
+        with open_small(tmp_path, "r") as reader:
+            for one in (store, reader):
+                found = {m.due_time for m in one.consumer(TOPIC, queue_id=2)}
+                assert found == {at(10)}
+                assert [m.due_time for m in one.consumer(TOPIC, queue_id=3)] == [None]
+                assert [m.due_time for m in one.consumer("orders")] == [None]
+                assert {m.due_time for m in one.consumer(TOPIC, queue_id=2).poll(9)} == {at(10)}
+        assert [each.message.due_time for each in store.delayed][:50] == [at(10)] * 50
 
 
 def test_a_trim_of_what_waits_is_said(

@@ -86,6 +86,14 @@ class Message:
         """Aware UTC. OverflowError when a damaged record's time is outside the years 1 to 9999."""
 
     @property
+    def due_time(self) -> datetime.datetime | None:
+        """When a message that waits is due, aware UTC; None for all others.
+
+        A message of SCHEDULE_TOPIC_XXXX has it where it was read from its queue, whose unit holds the
+        time."""
+
+    def _due_at(self, due_ms: int) -> None: ...
+    @property
     def born_host(self) -> str:
         """The sender, as `1.2.3.4:5678` or `[::1]:5678`."""
 

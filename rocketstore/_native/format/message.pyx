@@ -257,6 +257,18 @@ cdef class Message:
         return EPOCH + self.record.store_timestamp_ms * MILLISECOND
 
     @property
+    def due_time(self):
+        """When a message that waits is due, aware UTC; None for all others.
+
+        A message of SCHEDULE_TOPIC_XXXX has it where it was read from its queue, whose unit holds the
+        time."""
+        return EPOCH + self.due_ms * MILLISECOND if self.due_ms else None
+
+    def _due_at(self, int64_t due_ms):
+        """Called once by what read the unit, before anybody else has the message."""
+        self.due_ms = due_ms
+
+    @property
     def born_host(self):
         """The sender, as `1.2.3.4:5678` or `[::1]:5678`."""
         return unpack_host(span_bytes(rs_record_born_host(&self.record)))

@@ -19,6 +19,7 @@ from rocketstore.errors import (
     ReadFailedError,
     StoreClosedError,
 )
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
 from rocketstore.log.queues.multi_dispatch import offset_in_queue
 from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.log.read.batch_reader import batch_end, fetch_batches
@@ -178,8 +179,8 @@ class Reader:
         none."""
         source = self._source
         queue = source.queue(topic, queue_id)
-        if queue is None or isinstance(queue, BatchQueue):
-            return None
+        if queue is None or isinstance(queue, BatchQueue) or topic == SCHEDULE_TOPIC:
+            return None  # of the last one a fetch reads more than the records
         maximum = queue.max_offset
         if not queue.min_offset <= offset < maximum:
             return None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore._native.format.queue_file import UNIT_SIZE
 from rocketstore._native.format.queue_reader import has_address, read_units
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.queues.extension_units import with_addresses
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.queues.extension_units import is_address, with_addresses
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
@@ -19,6 +20,8 @@ __all__ = ["FILTER_UNITS", "UnitPlace", "messages_at", "next_file", "note_place"
 
 #: Units that one fetch reads for a filter that takes none of them; 16,000 bytes, as RocketMQ reads.
 FILTER_UNITS: Final = 800
+#: Greatest tags code that is a hash; times are greater.
+LAST_HASH: Final = (1 << 31) - 1
 
 
 class UnitPlace(NamedTuple):
@@ -58,7 +61,7 @@ def messages_at(
         tags_codes = with_addresses(tags_codes, units, place.extension)
     # In this order: the files then reach at least as far as `visible`.
     minimum, visible = source.minimum(), source.visible()
-    return read_units(
+    messages = read_units(
         place.file,
         place.position,
         count,
@@ -72,6 +75,22 @@ def messages_at(
         verify=source.verify,
         tags_codes=tags_codes,
     )
+    if place.topic == SCHEDULE_TOPIC:
+        _note_due_times(place, count, messages)
+    return messages
+
+
+def _note_due_times(place: UnitPlace, count: int, messages: list[Message]) -> None:
+    """Units of messages that wait hold the time at which they are due."""
+    units = place.file.read(place.position, count * UNIT_SIZE)
+    for message in messages:
+        at = (message.queue_offset - place.offset) * UNIT_SIZE
+        due_ms = int.from_bytes(units[at + UNIT_SIZE - 8 : at + UNIT_SIZE], "big", signed=True)
+        if is_address(due_ms):
+            extension = place.extension.unit(due_ms)
+            due_ms = 0 if extension is None else extension.tags_code
+        if due_ms > LAST_HASH:
+            message._due_at(due_ms)
 
 
 def next_file(queue: QueueView, queue_offset: int) -> int:
