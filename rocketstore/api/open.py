@@ -167,7 +167,16 @@ def opened(path: str | os.PathLike[str]) -> Store:
 
 
 def _serve(engine: WritingEngine) -> None:
-    """Has delayed messages delivered, those that wait and those to come."""
+    """Has delayed messages kept and delivered, those that wait and those to come."""
+
+    def needs_from() -> int | None:
+        if not engine.reader.source.queues(SCHEDULE_TOPIC):
+            return None
+        from rocketstore.services.delay import waits_from
+
+        return waits_from(engine)
+
+    engine.guests.hold("delayed messages", needs_from)
     if not engine.config.deliver_delayed:
         return
 

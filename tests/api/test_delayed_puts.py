@@ -235,3 +235,42 @@ def test_property_delay_stays_reserved_in_puts_of_a_writer(tmp_path: Path) -> No
         pytest.raises(MessageRejectedError, match="delay_level="),
     ):
         store.writer("orders").put(b"x", properties={"DELAY": "1"})
+
+
+CONDITIONS: list[dict[str, Any]] = [
+    {"expected_queue_offset": 0},
+    {"unique_id": "a"},
+    {"expected_queue_offset": 0, "unique_id": "a"},
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_delay_and_a_condition_exclude_each_other(
+    tmp_path: Path, condition: dict[str, Any]
+) -> None:
+    """Level 0 is no delay, so that it goes with both."""
+    name, value = next(iter(condition.items()))
+    wrong = f"^{name} = {value!r} with delay_level = 2: .* give one of them$"
+    with open_undelivered(tmp_path) as store:
+        writer = store.writer("orders")
+        for put in (writer.put, writer.submit):
+            with pytest.raises(MessageRejectedError, match=wrong):
+                put(b"x", delay_level=2, **condition)
+        if "unique_id" not in condition:
+            for delay in ({"delay_level": 2}, {"properties": {"DELAY": "2"}}):
+                with pytest.raises(MessageRejectedError, match=wrong):
+                    store.put_message("orders", b"x", **delay, **condition)
+        assert store.end_offset == 0
+        message = stored(store, writer.put(b"x", delay_level=0, **condition))
+        assert (message.topic, message.unique_id) == ("orders", condition.get("unique_id"))
+
+
+def test_a_loop_refuses_a_delay_with_a_condition(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await rocketstore.aio.open(tmp_path, deliver_delayed=False) as store:
+            writer = store.writer("orders")
+            with pytest.raises(MessageRejectedError, match="unique_id = 'a' with delay_level = 1"):
+                await writer.put(b"x", delay_level=1, unique_id="a")
+            assert store.end_offset == 0
+
+    asyncio.run(main())

@@ -89,7 +89,9 @@ def delayed(path: Path) -> int:
                 body=b"%d" % number,
                 properties=(("TAGS", "a"), ("DELAY", level), ("REAL_TOPIC", "Orders")),
             ).put(ours)
-        Sent(properties=(("TAGS", "a"), ("DELAY", "2"))).put(ours)  # delivered: keeps its DELAY
+        # A copy that RocketMQ delivered keeps all three.
+        place = ("REAL_TOPIC", "Orders"), ("REAL_QID", "0")
+        Sent(properties=(("TAGS", "a"), ("DELAY", "2"), *place)).put(ours)
         assert ours.end_offset < SMALL["mappedFileSizeCommitLog"]
     return len(levels) * 9 + 1
 

@@ -9,6 +9,7 @@ in the stored offsets lies in a known part of the log (`progress`): the next sta
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import (
@@ -83,6 +84,22 @@ class Delivery:
         if self._started:
             self._offsets.save(self.levels)
 
+    def needs_from(self) -> int | None:
+        """Where in the log the first message lies that is not delivered; None while none waits. Any
+        thread may call it."""
+        levels, found = self.levels, list[int]()
+        for queue in waiting_queues(self._reader):
+            level = levels.get(queue.queue_id)
+            # The next one first: what is passed over meanwhile is then among those left over.
+            at, left = self._stored(queue) if level is None else (level.next, level.undelivered)
+            minimum, maximum = queue.bounds()
+            for offset in sorted({*left, *range(max(at, minimum), maximum)[:1]}):
+                place = queue.physical_offset(offset)
+                if place is not None:
+                    found.append(place)
+                    break
+        return min(found, default=None)
+
     def _look_for_levels(self) -> None:
         """Takes up queues that came since."""
         new = [q for q in waiting_queues(self._reader) if q.queue_id not in self.levels]
@@ -90,9 +107,8 @@ class Delivery:
             self.levels = {**self.levels, **{q.queue_id: self._level(q) for q in new}}
 
     def _level(self, queue: WaitingQueue) -> Level:
-        known = self._offsets.progress
         minimum, maximum = queue.bounds()
-        offset = known.offsets.get(queue.queue_id, 0 if known.known else minimum)
+        offset, stored = self._stored(queue)
         if offset > maximum:
             logger.warning(
                 "%s: delay level %d is stored as delivered up to %d, but ends at %d: it goes on "
@@ -100,8 +116,14 @@ class Delivery:
                 *(self._engine.path, queue.queue_id + 1, offset, maximum),
             )
             self._offsets.note_change()
-        left = [at for at in known.undelivered.get(queue.queue_id, ()) if minimum <= at < offset]
+        left = [at for at in stored if minimum <= at < offset]
         return Level(self._engine.path, queue, min(offset, maximum), dict.fromkeys(left))
+
+    def _stored(self, queue: WaitingQueue) -> tuple[int, Collection[int]]:
+        """The next queue offset, and those left over, by the stored offsets."""
+        known = self._offsets.progress
+        offset = known.offsets.get(queue.queue_id, 0 if known.known else queue.bounds()[0])
+        return offset, known.undelivered.get(queue.queue_id, ())
 
     # ---- one level ----
 

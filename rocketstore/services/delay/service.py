@@ -15,7 +15,7 @@ from rocketstore.values.kept_errors import without_frames
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["DelayService", "deliver_in"]
+__all__ = ["DelayService", "deliver_in", "waits_from"]
 
 logger = logging.getLogger(__name__)
 
@@ -132,3 +132,11 @@ class _Thread(Worker):
 def deliver_in(engine: WritingEngine) -> DelayService:
     """The service of an open store, made at the first call."""
     return engine.guests.get(DelayService, lambda: DelayService(engine))
+
+
+def waits_from(engine: WritingEngine) -> int | None:
+    """Where in the log the first message lies that waits; None while none does. Any thread may call
+    it, also where nothing delivers."""
+    service = engine.guests.made(DelayService)
+    delivery = Delivery(engine) if service is None else service.delivery
+    return delivery.needs_from()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.fetch_result import Fetch
     from rocketstore.log.read.reader import Reader
+    from rocketstore.log.read.source import QueueView
 
 __all__ = ["WaitingQueue", "waiting_queues"]
 
@@ -34,6 +35,22 @@ class WaitingQueue:
 
     def due_ms(self, queue_offset: int) -> int | None:
         """When the message of a unit is due by the clock of the day; None without one."""
+        unit = self._unit(queue_offset)
+        if unit is None:
+            return None
+        queue, (_, _, due_ms) = unit
+        if is_address(due_ms):
+            extension = queue.extension.unit(due_ms)
+            return None if extension is None else extension.tags_code
+        return due_ms
+
+    def physical_offset(self, queue_offset: int) -> int | None:
+        """Where the message of a unit lies in the log; None without one."""
+        unit = self._unit(queue_offset)
+        return None if unit is None else unit[1][0]
+
+    def _unit(self, queue_offset: int) -> tuple[QueueView, tuple[int, int, int]] | None:
+        """A unit, with the queue that has it."""
         queue = self._reader.source.queue(SCHEDULE_TOPIC, self.queue_id)
         if queue is None or isinstance(queue, BatchQueue):
             return None
@@ -42,13 +59,7 @@ class WaitingQueue:
             return None
         file, position, _ = located
         unit = read_unit(file, position // UNIT_SIZE)
-        if unit is None or unit[1] == PRE_BLANK[1]:
-            return None
-        due_ms = unit[2]
-        if is_address(due_ms):
-            extension = queue.extension.unit(due_ms)
-            return None if extension is None else extension.tags_code
-        return due_ms
+        return None if unit is None or unit[1] == PRE_BLANK[1] else (queue, unit)
 
     def fetch(self, queue_offset: int, count: int = BATCH) -> Fetch:
         """Messages from an offset on; errors are those of `Reader.fetch`."""
