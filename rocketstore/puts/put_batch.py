@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rocketstore._native.append.put_result import nothing_put
@@ -39,6 +40,11 @@ class NewMessage:
     born_time: Timestamp | None = None
     shard_key: str | None = None
     delay_level: int | None = None
+
+    def __setstate__(self, state: Sequence[object]) -> None:
+        """Also of a pickle that was made before there was a delay, which comes last."""
+        for name, value in zip_longest(self.__slots__, state):
+            object.__setattr__(self, name, value)
 
 
 def put_batch(

@@ -58,7 +58,8 @@ class Writer:
         them; both are the writer's when they are not given. `timeout_s`: how long to wait for the promise;
         default `sync_flush_timeout_ms`. `delay_level`: consumers see the message after the delay of this level
         of `delay_levels`, the highest at most; 0 is no delay. Until then its place is in
-        SCHEDULE_TOPIC_XXXX, as the result says.
+        SCHEDULE_TOPIC_XXXX, as the result says, so that it goes with no `expected_queue_offset` and no
+        `unique_id`.
 
         Raises:
             MessageRejectedError and its kin: the message cannot be stored as it is.
@@ -91,6 +92,7 @@ class Writer:
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
+        delay_level: int | None = None,
     ) -> PutResult: ...
     def _check_promise(self, durability: Durability | None, timeout_s: float | None) -> None: ...
     def _await_promise(
