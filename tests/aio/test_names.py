@@ -16,6 +16,7 @@ from tests.aio.loops import open_small, run
 OF_THREADS = {
     rocketstore.Store: {"delayed": "it reads files: `store.blocking.delayed`, in a thread"},
     rocketstore.Store: {
+        "delayed": "it reads files: `blocking.delayed` in a thread",
         "retention": "it waits for the disk: `blocking.retention` in a thread",
         "transactions": "each call waits for the disk: `blocking.transactions` in a thread",
     },
