@@ -21,6 +21,7 @@ from rocketstore.values.durability import Durability
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
+    from rocketstore.engine.engine import Engine
     from rocketstore.services.retention.rule import Retention
 
 __all__ = ["open_store", "opened"]
@@ -122,22 +123,20 @@ def open_store(
         clock=clock or SYSTEM_CLOCK,
         wait_s=min(wait_s, YEAR_S),
     )
-    engine = open_engine(path, mode, options_given)
-    if isinstance(engine, WritingEngine):
-        _serve(engine)
-    store = Store(engine, mode)
-    if retention is not None:
-        _keep_by(store, retention)
-    return store
-
-
-def _keep_by(store: Store, retention: Retention) -> None:
-    from rocketstore.services.retention.service import keep_by
-
+    engine: Engine | None = None
     try:
-        keep_by(store, retention)
+        engine = open_engine(path, mode, options_given)
+        if isinstance(engine, WritingEngine):
+            _serve(engine)
+        store = Store(engine, mode)
+        if retention is not None:
+            from rocketstore.services.retention.service import keep_by
+
+            keep_by(store, retention)
+        return store
     except BaseException:
-        store.close()
+        if engine is not None:
+            engine.close()  # services that began end with it
         raise
 
 
@@ -167,10 +166,12 @@ def opened(path: str | os.PathLike[str]) -> Store:
 
 
 def _serve(engine: WritingEngine) -> None:
-    """Has delayed messages kept and delivered, those that wait and those to come."""
+    """Has delayed messages kept and delivered, those that wait and those to come. Whatever is in the
+    way of it is met by its own thread."""
 
     def needs_from() -> int | None:
-        if not engine.reader.source.queues(SCHEDULE_TOPIC):
+        # What is not dispatched is kept in any case.
+        if not engine.has_queues(SCHEDULE_TOPIC):
             return None
         from rocketstore.services.delay import waits_from
 
@@ -181,12 +182,14 @@ def _serve(engine: WritingEngine) -> None:
         return
 
     def deliver(queue_id: int, delay_ms: int) -> None:
-        from rocketstore.services.delay import deliver_in  # with the first delayed message
+        from rocketstore.services.delay import note_put  # with the first delayed message
 
-        deliver_in(engine).note(queue_id, delay_ms)
+        note_put(engine, queue_id, delay_ms)
 
     engine.delayed_puts.deliver = deliver
-    if engine.reader.source.queues(SCHEDULE_TOPIC):
+    # Where dispatch stands, some may wait in the log alone.
+    stands = engine.positions.dispatched < engine.positions.visible
+    if stands or engine.has_queues(SCHEDULE_TOPIC):
         from rocketstore.services.delay import deliver_in
 
         deliver_in(engine)

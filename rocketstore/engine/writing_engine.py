@@ -101,6 +101,11 @@ class WritingEngine(Engine):
     def queue_state(self, topic: str, queue_id: int) -> QueueState:
         return self.write.put_states.state(topic, queue_id)
 
+    def has_queues(self, topic: str) -> bool:
+        """Whether a topic has queues already. Asks for no dispatch, so it never fails."""
+        blocked = any(topic == there for there, _ in self._queues.blocked.places)
+        return blocked or bool(self._queues.queues(topic))
+
     def multi_dispatch_queues(
         self, topic: str, queue_id: int, properties: Mapping[str, str]
     ) -> list[QueueState]:

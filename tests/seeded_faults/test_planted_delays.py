@@ -32,7 +32,7 @@ FAULTS = (
         Fault(
             "copies_are_not_looked_for",
             DELIVERY,
-            (("            if skip_delivered(", "            if False and skip_delivered("),),
+            (("        if skip_delivered(", "        if False and skip_delivered("),),
         ),
         "test_a_stop_between_the_copies_and_the_offsets",
     ),

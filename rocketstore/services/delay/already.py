@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import CorruptRecordError, ReadFailedError
@@ -19,16 +19,24 @@ __all__ = ["skip_delivered"]
 MARGIN_BYTES: Final = 64 << 20
 
 
-def skip_delivered(levels: Iterable[Level], source: ReadSource, known_from: int | None) -> bool:
-    """Passes over the messages whose copies are in the log; whether there were any. `known_from`:
-    where in the log the copies begin that the stored offsets do not know."""
+def skip_delivered(
+    levels: Iterable[Level],
+    source: ReadSource,
+    known_from: int | None,
+    go_on: Callable[[], None],
+) -> bool:
+    """Passes over the messages whose copies are in the log; whether there were any.
+
+    `known_from`: where in the log the copies begin that the stored offsets do not know. `go_on` is
+    called again and again, and raises where the work is to end; then a later call begins it again.
+    """
     levels = list(levels)
     begin, end = _unknown_part(levels, source, known_from)
     if begin >= end:
         return False
-    copies, skipped = copies_in(source, begin, end), False
+    copies, skipped = copies_in(source, begin, end, go_on), False
     for level in levels:
-        skipped |= _skip(level, copies)
+        skipped |= _skip(level, copies, go_on)
     return skipped
 
 
@@ -53,7 +61,7 @@ def _first(level: Level) -> int | None:
     return None
 
 
-def _skip(level: Level, copies: Copies) -> bool:
+def _skip(level: Level, copies: Copies, go_on: Callable[[], None]) -> bool:
     """A level is delivered in order: what lies between its copies was left over."""
     was = level.next, set(level.undelivered)
     left = dict(level.undelivered)
@@ -67,6 +75,7 @@ def _skip(level: Level, copies: Copies) -> bool:
     at, passed = level.next, list[int]()
     end = min(level.queue.bounds()[1], copies.end_of(level.queue.queue_id))
     while at < end:
+        go_on()
         try:
             found = level.queue.fetch(at)
         except (CorruptRecordError, ReadFailedError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format.constants import BLANK_BYTES
@@ -124,11 +124,12 @@ def _unique(message: Message, properties: dict[str, str], queue_id: int) -> tupl
     )
 
 
-def copies_in(source: ReadSource, begin: int, end: int) -> Copies:
+def copies_in(source: ReadSource, begin: int, end: int, go_on: Callable[[], None]) -> Copies:
     """The copies in a part of the log; `begin` is where a record starts. What is damaged is passed
-    over, up to the next file."""
+    over, up to the next file. `go_on` is called for each record, and may raise."""
     copies = Copies()
     for message in _records(source, begin, end):
+        go_on()
         copies.add(message)
     return copies
 

@@ -27,6 +27,7 @@ from rocketstore.services.delay.copies import target_of
 from rocketstore.services.delay.level import Level
 from rocketstore.services.delay.offsets import StoredOffsets
 from rocketstore.services.delay.waiting import WaitingQueue, waiting_queues
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
@@ -40,10 +41,13 @@ logger = logging.getLogger(__name__)
 ROUND: Final = 256
 #: Reads of a message that fail before the others of its level go on without it.
 READS: Final = 5
+#: Time until a queue whose messages are hidden is looked at again, seconds.
+BEHIND_S: Final = 1.0
 
 
 class Delivery:
-    """Delivers the delayed messages of one open store. One thread calls `run` and `save`."""
+    """Delivers the delayed messages of one open store. One thread calls `run` and `save`. Nothing is
+    read before the first `run`."""
 
     def __init__(self, engine: WritingEngine) -> None:
         self._engine = engine
@@ -51,6 +55,9 @@ class Delivery:
         self._reader = Reader(engine.reader.source, None, engine.path)
         self._offsets = StoredOffsets(engine)
         self._started = False
+        self._over = False
+        #: What hides the messages of a queue that came since the start.
+        self.behind: StoreBehindError | None = None
         #: By queue id. Replaced, never changed, so that other threads may look.
         self.levels: dict[int, Level] = {}
 
@@ -60,17 +67,21 @@ class Delivery:
 
         Raises:
             StoreClosedError, StoreFailedError: nothing can be delivered any more.
+            StoreBehindError: what was put before the start is not in the queues yet.
+            OSError: the stored offsets cannot be read.
         """
-        self._look_for_levels()
-        if not self._started:
-            if skip_delivered(
-                self.levels.values(), self._reader.source, self._offsets.progress.begin
-            ):
-                self._offsets.note_change()
-            self._started = True
+        if self._started:
+            self._look_for_levels()
+        else:
+            self._start()
         pauses = [self._run_level(level) for level in self.levels.values()]
         pauses.append(self._offsets.save_in_time(self.levels))
+        pauses.append(None if self.behind is None else BEHIND_S)
         return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
+
+    def stop(self) -> None:
+        """Has a `run` that goes on raise StoreClosedError soon. Any thread may call it."""
+        self._over = True
 
     @property
     def due_ms(self) -> int | None:
@@ -92,7 +103,7 @@ class Delivery:
             level = levels.get(queue.queue_id)
             # The next one first: what is passed over meanwhile is then among those left over.
             at, left = self._stored(queue) if level is None else (level.next, level.undelivered)
-            minimum, maximum = queue.bounds()
+            minimum, maximum = queue.bounds(catch_up=False)
             for offset in sorted({*left, *range(max(at, minimum), maximum)[:1]}):
                 place = queue.physical_offset(offset)
                 if place is not None:
@@ -100,11 +111,33 @@ class Delivery:
                     break
         return min(found, default=None)
 
+    def _start(self) -> None:
+        """Takes up all queues, and passes over what an earlier run delivered. Not before all that
+        lies in the log is in its queue: of one that comes later nothing was delivered before."""
+        self._reader.source.catch_up()
+        self._look_for_levels()
+        levels, begin = self.levels.values(), self._offsets.progress.begin
+        if skip_delivered(levels, self._reader.source, begin, self._go_on):
+            self._offsets.note_change()
+        self._started = True
+
+    def _go_on(self) -> None:
+        if self._over:
+            raise StoreClosedError("the store closes")
+
     def _look_for_levels(self) -> None:
         """Takes up queues that came since."""
-        new = [q for q in waiting_queues(self._reader) if q.queue_id not in self.levels]
+        new, self.behind = dict[int, Level](), None
+        for queue in waiting_queues(self._reader):
+            try:
+                if queue.queue_id not in self.levels:
+                    new[queue.queue_id] = self._level(queue)
+            except StoreBehindError as error:
+                if not self._started:
+                    raise
+                self.behind = without_frames(error)
         if new:
-            self.levels = {**self.levels, **{q.queue_id: self._level(q) for q in new}}
+            self.levels = {**self.levels, **new}
 
     def _level(self, queue: WaitingQueue) -> Level:
         minimum, maximum = queue.bounds()
@@ -122,7 +155,8 @@ class Delivery:
     def _stored(self, queue: WaitingQueue) -> tuple[int, Collection[int]]:
         """The next queue offset, and those left over, by the stored offsets."""
         known = self._offsets.progress
-        offset = known.offsets.get(queue.queue_id, 0 if known.known else queue.bounds()[0])
+        first = 0 if known.known else queue.bounds(catch_up=False)[0]
+        offset = known.offsets.get(queue.queue_id, first)
         return offset, known.undelivered.get(queue.queue_id, ())
 
     # ---- one level ----
@@ -170,6 +204,7 @@ class Delivery:
             level.next += 1
             return
         for message in found.messages:
+            self._go_on()
             level.next = message.queue_offset
             if not level.is_due(self._now_ms()):
                 return
@@ -191,6 +226,7 @@ class Delivery:
         """Tries again what was left over."""
         minimum, _ = level.queue.bounds()
         for offset in sorted(level.undelivered):
+            self._go_on()
             try:
                 for message in level.queue.fetch(offset, 1).messages if offset >= minimum else ():
                     self._put_copy(message)

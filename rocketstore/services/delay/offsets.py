@@ -13,6 +13,7 @@ from rocketstore.services.delay import progress
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.services.delay.level import Level
+    from rocketstore.services.delay.progress import Progress
 
 __all__ = ["StoredOffsets"]
 
@@ -27,8 +28,15 @@ class StoredOffsets:
 
     def __init__(self, engine: WritingEngine) -> None:
         self._engine = engine
-        self.progress = progress.load(engine.layout)
+        self._progress: Progress | None = None
         self._lacks_since_s: float | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """What the file says, read when it is first asked for. OSError where it cannot be read."""
+        if self._progress is None:
+            self._progress = progress.load(self._engine.layout)
+        return self._progress
 
     def note_change(self) -> None:
         if self._lacks_since_s is None:

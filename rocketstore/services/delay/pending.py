@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import CorruptRecordError, MessageRejectedError, ReadFailedError
+from rocketstore.errors import (
+    CorruptRecordError,
+    MessageRejectedError,
+    ReadFailedError,
+    RocketStoreError,
+)
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay import progress
 from rocketstore.services.delay.copies import target_of
@@ -144,13 +149,19 @@ class Delayed:
     def __repr__(self) -> str:
         if self._engine.closed:
             return "Delayed(closed)"
-        return f"Delayed({len(self)} messages, next_due_time={self.next_due_time})"
+        try:
+            return f"Delayed({len(self)} messages, next_due_time={self.next_due_time})"
+        except (RocketStoreError, OSError) as error:
+            return f"Delayed({error})"
 
     # ---- pieces ----
 
     def _service(self) -> DelayService | None:
         engine = self._engine
-        return engine.guests.made(DelayService) if isinstance(engine, WritingEngine) else None
+        service = engine.guests.made(DelayService) if isinstance(engine, WritingEngine) else None
+        if service is not None:
+            service.start()  # where the system had no thread for it
+        return service
 
     def _queues(self) -> list[WaitingQueue]:
         self._engine.check_open()

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.errors import RocketStoreError, StoreClosedError, StoreFailedError
+from rocketstore.errors import (
+    ReadFailedError,
+    RocketStoreError,
+    StoreClosedError,
+    StoreFailedError,
+)
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
 from rocketstore.log.worker import Worker
 from rocketstore.services.delay.delivery import Delivery
@@ -15,7 +21,7 @@ from rocketstore.values.kept_errors import without_frames
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["DelayService", "deliver_in", "waits_from"]
+__all__ = ["DelayService", "deliver_in", "note_put", "waits_from"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +37,33 @@ class DelayService:
 
     def __init__(self, engine: WritingEngine) -> None:
         self.delivery = Delivery(engine)
+        self._engine = engine
+        # Who takes the item out starts the thread; a lock would be left held by the exception of a
+        # signal's handler.
+        self._turn = [None]
+        self._start_again_s = 0.0
+        self._over = False
         self._thread = _Thread(engine, self.delivery)
-        self._thread.start()
         self._unfollow = engine.write.clock.follow(lambda _: self._thread.wake())
+
+    def start(self) -> None:
+        """Starts the thread, once. Where the system has none left, `error` says so, and a later
+        call tries again."""
+        if self._over or time.monotonic() < self._start_again_s:
+            return
+        try:
+            self._turn.pop()
+        except IndexError:
+            return
+        thread = self._thread
+        try:
+            thread.start()
+        except OSError as error:
+            self._start_again_s = time.monotonic() + thread.wait_after(error)
+            self._thread = thread.another()
+            self._turn.append(None)
+        except RuntimeError:
+            return  # it was stopped meanwhile
 
     def note(self, queue_id: int, delay_ms: int) -> None:
         """A message with this delay was put."""
@@ -41,12 +71,14 @@ class DelayService:
 
     @property
     def error(self) -> BaseException | None:
-        """What stopped the last round, if anything did."""
-        return self._thread.error
+        """What keeps the service from its work, if anything does."""
+        return self._thread.error or self.delivery.behind
 
     def stop(self) -> None:
         """Ends the thread, which stores the offsets. Idempotent."""
+        self._over = True
         self._unfollow()
+        self.delivery.stop()
         self._thread.stop()
 
 
@@ -65,6 +97,12 @@ class _Thread(Worker):
         self._failures = 0
         self.error: BaseException | None = None
 
+    def another(self) -> _Thread:
+        """One for the next try, since a Worker starts once."""
+        new = _Thread(self._engine, self._delivery)
+        new.error, new._failures = self.error, self._failures
+        return new
+
     def note(self, queue_id: int, delay_ms: int) -> None:
         due_ms = self._clock.now_ms() + delay_ms
         self._noted.setdefault(queue_id, due_ms)  # of one level the first is the earliest
@@ -76,13 +114,14 @@ class _Thread(Worker):
         noted = {n: due_ms for n in list(self._noted) if (due_ms := self._noted.pop(n, None))}
         try:
             pause_s = self._delivery.run()
+            unseen_ms = self._first_unseen(noted)
         except (StoreClosedError, StoreFailedError) as error:
             self.error = without_frames(error)
             return None  # nothing can be delivered any more
         except Exception as error:
-            return self._after(error)
+            return self.wait_after(error)
         self._failures, self.error = 0, None
-        return self._sleep(pause_s, self._first_unseen(noted))
+        return self._sleep(pause_s, unseen_ms)
 
     def _sleep(self, pause_s: float | None, unseen_ms: int | None) -> float | None:
         """Seconds until the next message is due, or `pause_s` if that is less."""
@@ -108,7 +147,8 @@ class _Thread(Worker):
                 found.append(due_ms)
         return min(found, default=None)
 
-    def _after(self, error: Exception) -> float:
+    def wait_after(self, error: Exception) -> float:
+        """Keeps an error; gives the seconds until the next try."""
         self.error = without_frames(error)
         self._failures += 1
         pause_s = min(AFTER_ERROR_S * float(1 << min(self._failures - 1, 10)), MOST_AFTER_ERROR_S)
@@ -130,13 +170,29 @@ class _Thread(Worker):
 
 
 def deliver_in(engine: WritingEngine) -> DelayService:
-    """The service of an open store, made at the first call."""
-    return engine.guests.get(DelayService, lambda: DelayService(engine))
+    """The service of an open store, made and started at the first call. It reads nothing here."""
+    service = engine.guests.get(DelayService, lambda: DelayService(engine))
+    service.start()  # it is a guest before it has a thread, so that whatever ends the store stops it
+    return service
+
+
+def note_put(engine: WritingEngine, queue_id: int, delay_ms: int) -> None:
+    """A message with this delay is in the log. Fails no put, which has stored it already."""
+    try:
+        service = deliver_in(engine)
+    except StoreClosedError:
+        return  # the next open delivers it
+    service.note(queue_id, delay_ms)
 
 
 def waits_from(engine: WritingEngine) -> int | None:
     """Where in the log the first message lies that waits; None while none does. Any thread may call
     it, also where nothing delivers."""
     service = engine.guests.made(DelayService)
-    delivery = Delivery(engine) if service is None else service.delivery
-    return delivery.needs_from()
+    looked = service is not None and service.delivery.levels
+    delivery = service.delivery if service is not None and looked else Delivery(engine)
+    try:
+        return delivery.needs_from()
+    except (ReadFailedError, OSError) as error:
+        logger.warning("%s: all of the log is kept for delays: %s", engine.path, error)
+        return 0

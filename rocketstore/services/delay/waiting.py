@@ -29,9 +29,9 @@ class WaitingQueue:
         self.queue_id = queue_id
         self._reader = reader
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self, *, catch_up: bool = True) -> tuple[int, int]:
         """Least and next queue offset, after a catch-up."""
-        return self._reader.bounds(SCHEDULE_TOPIC, self.queue_id)
+        return self._reader.bounds(SCHEDULE_TOPIC, self.queue_id, catch_up=catch_up)
 
     def due_ms(self, queue_offset: int) -> int | None:
         """When the message of a unit is due by the clock of the day; None without one."""
