@@ -48,6 +48,7 @@ def open_store(
     Args:
         mode: "rw" creates or opens. "r+" opens a store that exists. "r" takes no lock and writes
             nothing: it follows a live writer, and recovers in memory where the last writer crashed.
+            The others deliver delayed messages that are due; `deliver_delayed=False` leaves them.
         durability: What is true when `put` returns. "disk" (default): the message survives a power
             cut. "os": it survives the death of the process. "memory": nothing is promised before
             the commit.
@@ -126,14 +127,7 @@ def open_store(
     engine: Engine | None = None
     try:
         engine = open_engine(path, mode, options_given)
-        if isinstance(engine, WritingEngine):
-            _serve(engine)
-        store = Store(engine, mode)
-        if retention is not None:
-            from rocketstore.services.retention.service import keep_by
-
-            keep_by(store, retention)
-        return store
+        return _served(engine, mode, retention)
     except BaseException:
         if engine is not None:
             engine.close()  # services that began end with it
@@ -165,7 +159,19 @@ def opened(path: str | os.PathLike[str]) -> Store:
     return Store(engine, "rw")
 
 
-def _serve(engine: WritingEngine) -> None:
+def _served(engine: Engine, mode: Mode, retention: Retention | None) -> Store:
+    """The store of an engine, whose services have begun."""
+    if isinstance(engine, WritingEngine):
+        _serve_delays(engine)
+    store = Store(engine, mode)
+    if retention is not None:
+        from rocketstore.services.retention.service import keep_by
+
+        keep_by(store, retention)
+    return store
+
+
+def _serve_delays(engine: WritingEngine) -> None:
     """Has delayed messages kept and delivered, those that wait and those to come. Whatever is in the
     way of it is met by its own thread."""
 

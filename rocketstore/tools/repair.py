@@ -210,8 +210,9 @@ def repair(
 def _opened(
     path: str | os.PathLike[str], force: bool, fill_missing: bool, options: Mapping[str, Any]
 ) -> Store:
-    """For writing; not by `force` where only segments between others are missing: the rest must be
-    all there."""
+    """For writing, without delivery; not by `force` where only segments between others are missing:
+    the rest must be all there."""
+    options = {**options, "deliver_delayed": False}
     if fill_missing:
         try:
             return open_store(path, "r+", check_queues=True, **options)
@@ -396,6 +397,7 @@ def _make_index_again(
 ) -> RecoveryReport:
     """Has the index made again by an open; the report with a note where that leaves it out."""
     left: object = None
+    options = {**options, "deliver_delayed": False}
     try:
         with open_store(path, "r+", **options) as store:
             left = index_fault(store)

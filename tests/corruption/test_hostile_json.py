@@ -47,6 +47,10 @@ CONTENTS = {
     "100 MB of blanks": b" " * (1 << 20) * 100,
     "no UTF-8": b'{"\\xff\\xfe":"\\xc3\\x28"}',
 }
+def delays(store):
+    assert len(store.delayed) <= 1, len(store.delayed)
+    assert len(str(store.delayed.error)) < 2000, len(str(store.delayed.error))
+    repr(store.delayed), store.delayed.undelivered, list(store.delayed)
 def reads(store):
     assert len(list(store.consumer(TOPIC))) == 20
     store.queues(TOPIC), store.topics(), store.groups(TOPIC)
@@ -80,6 +84,7 @@ for content, data in CONTENTS.items():
         "stat": lambda: opened("r", lambda store: facts(store, copy, "g")),
         "verify": lambda: verify(copy),
         "rw": lambda: opened("rw", reads),
+        "delays": lambda: opened("rw", delays),
         "group": lambda: opened("rw", groups),
     }.items():
         told(f"{name}, {content}, {face}", act)
@@ -95,6 +100,7 @@ def test_a_hostile_side_file(tmp_path: Path, name: str) -> None:
     with open_small(tmp_path / "s") as store:
         for number in range(20):
             store.writer("Orders", queue_id=number % 2).put(b"%d" % number)
+        store.writer("Orders").put(b"later", delay_level=18)
         with store.consumer("Orders", group="g") as consumer:
             consumer.poll(5)
             consumer.commit()

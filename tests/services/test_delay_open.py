@@ -273,3 +273,20 @@ def test_a_put_while_the_store_closes(tmp_path: Path, clock: ManualClock) -> Non
     clock.advance(1)
     with open_small(tmp_path, clock=clock) as store:
         wait_until(lambda: bodies(store) == [b"x"])
+
+
+def test_an_open_says_what_waits(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that was to look only learns how to leave it."""
+    caplog.set_level("INFO", "rocketstore")
+    with open_small(tmp_path, clock=clock) as store:
+        store.writer("orders").put(b"x", delay_level=1)
+        store.writer("orders").put(b"y", delay_level=2)
+    opens: list[tuple[dict[str, Any], bool]] = [({"deliver_delayed": False}, False), ({}, True)]
+    for options, says in opens:
+        caplog.clear()
+        with open_small(tmp_path, "r+", clock=clock, **options) as store:
+            if says:
+                wait_until(lambda: "2 delayed messages wait" in caplog.text)
+        assert ("delayed messages" in caplog.text) == says

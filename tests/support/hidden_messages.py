@@ -267,7 +267,9 @@ class Campaign:
         left = _compared(verify(root, **template.shape).faults)
         index = root / "index"
         others = [one for one in left if index not in (Path(one.file), *Path(one.file).parents)]
-        with rocketstore.open(root, "rw", check_queues=True, **template.shape):
+        with rocketstore.open(
+            root, "rw", check_queues=True, deliver_delayed=False, **template.shape
+        ):
             pass
         again = _compared(verify(root, **template.shape).faults)
         self.tally["left by a silent open, named by verify"] += 1
@@ -281,7 +283,7 @@ class Campaign:
     def _opened(self, what: str, template: Template, root: Path, mode: Any) -> str:
         """What the open found missing, or ""."""
         try:
-            with rocketstore.open(root, mode, **template.shape) as store:
+            with rocketstore.open(root, mode, deliver_delayed=False, **template.shape) as store:
                 report = store.recovery
                 found, errors = served(store)
                 lost_keys = self._lost_keys(template, store)

@@ -65,7 +65,7 @@ def make_bases(root: Path) -> dict[str, dict[int, Known]]:
             )
         made.dispatch()
     shutil.copytree(root / "foreign", root / "opened")
-    rocketstore.open(root / "opened", **SIZES).close()
+    rocketstore.open(root / "opened", deliver_delayed=False, **SIZES).close()
     held = {}
     for name in ("closed", "killed", "foreign", "bare", "opened"):
         (root / name).rename(root / "sound" / name)

@@ -120,6 +120,13 @@ class Delivery:
         if skip_delivered(levels, self._reader.source, begin, self._go_on):
             self._offsets.note_change()
         self._started = True
+        waiting = sum(level.queue.bounds()[1] - level.next for level in levels)
+        if waiting > 0:
+            logger.info(
+                "%s: %d delayed messages wait, and are delivered when they are due; "
+                "deliver_delayed=False leaves them to another open",
+                *(self._engine.path, waiting),
+            )
 
     def _go_on(self) -> None:
         if self._over:

@@ -98,6 +98,7 @@ def open_new(path: Path, routing: Routing, file_bytes: int) -> Store:
     return rocketstore.open(
         path,
         durability="os",
+        deliver_delayed=False,
         commit_log_file_size_bytes=file_bytes,
         max_message_size_bytes=routing.max_body_bytes,
         max_wait_ms=int(WAIT_S * 1000),

@@ -169,7 +169,7 @@ def make_store(options: WriteOptions, *, makes: bool = True) -> None:
     if makes:
         with coded_errors("RS_WRITE_FAILED", path):
             try:
-                rocketstore.open(path, "rw").close()
+                rocketstore.open(path, "rw", deliver_delayed=False).close()
             except StoreLockedError:  # the process that has the lock is making it
                 return
         # At the level that Spark shows: the path may be mistyped, or its disk not mounted. It goes

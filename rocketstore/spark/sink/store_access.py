@@ -65,7 +65,8 @@ def open_for(path: str, largest_body: int) -> Store:
             "mounted here. A stream makes one in its first batch alone: to go on with a new one, "
             "call rocketstore.open(path).close()",
         )
-    store = rocketstore.open(path, "r+", durability="os")
+    # A job leaves delivery to the program that owns the store.
+    store = rocketstore.open(path, "r+", durability="os", deliver_delayed=False)
     if largest_body > store.config.max_message_size_bytes:
         with contextlib.suppress(ConfigError):
             store.configure(max_message_size_bytes=largest_body)

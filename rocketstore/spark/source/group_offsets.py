@@ -90,7 +90,7 @@ class GroupOffsets:
         if os.path.exists(os.path.join(path, "abort")):
             self._warn_once("another process writes it, or it was not stopped cleanly")
             return
-        with rocketstore.open(path, "r+", durability="os") as store:
+        with rocketstore.open(path, "r+", durability="os", deliver_delayed=False) as store:
             for (topic, queue_id), offset in sorted(self._next.items()):
                 self._publish_one(store, topic, queue_id, offset)
         self._next.clear()
