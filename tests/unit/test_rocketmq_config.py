@@ -23,6 +23,7 @@ def test_the_table_knows_every_option_of_ours_and_names_no_other() -> None:
     # Options that RocketMQ has no word for.
     own = {
         "allow_network_file_system",
+        "deliver_delayed",
         "index_tags",
         "max_undispatched_bytes",
         "max_unflushed_bytes",
