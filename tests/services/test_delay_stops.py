@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstore.errors import MessageRejectedError
-from rocketstore.services.delay import delivery, offsets, progress
+from rocketstore.services.delay import already, delivery, offsets, progress
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import (
     bodies,
@@ -112,8 +112,24 @@ def test_a_message_that_a_crash_left_between_copies(
         store.flush()
         copy = crash(path, tmp_path / "copy")
         monkeypatch.undo()
+    skip, seen = already._skip, list[tuple[int, list[int]]]()
+
+    def watched(level: Any, copies: Any, go_on: Any) -> bool:
+        take = copies.take
+
+        def took(message: Any) -> bool:
+            seen.append((level.next, sorted(level.undelivered)))
+            return bool(take(message))
+
+        copies.take = took
+        return skip(level, copies, go_on)
+
+    monkeypatch.setattr(already, "_skip", watched)
     with open_small(copy, clock=clock) as store:
         wait_until(lambda: bodies(store) == [b"0", b"1", b"3", b"4", b"2"])
+    # Another thread may look at the level meanwhile: the message never seems to be delivered.
+    assert (4, [2]) in seen
+    assert all(left == ([2] if at > 2 else []) for at, left in seen)
 
 
 def test_the_offsets_are_stored_after_a_flush(

@@ -85,6 +85,8 @@ def _skip(level: Level, copies: Copies, go_on: Callable[[], None]) -> bool:
         for message in found.messages:
             if copies.take(message):
                 left.update(dict.fromkeys(passed))
+                if passed:  # first, as others look from which message on the log is needed
+                    level.undelivered = {**left}
                 passed = []
                 level.next = message.queue_offset + 1
             else:

@@ -134,7 +134,7 @@ class Delivery:
 
     def _look_for_levels(self) -> None:
         """Takes up queues that came since."""
-        new, self.behind = dict[int, Level](), None
+        new, behind = dict[int, Level](), None
         for queue in waiting_queues(self._reader):
             try:
                 if queue.queue_id not in self.levels:
@@ -142,7 +142,8 @@ class Delivery:
             except StoreBehindError as error:
                 if not self._started:
                     raise
-                self.behind = without_frames(error)
+                behind = without_frames(error)
+        self.behind = behind
         if new:
             self.levels = {**self.levels, **new}
 

@@ -64,6 +64,9 @@ class DelayService:
             self._turn.append(None)
         except RuntimeError:
             return  # it was stopped meanwhile
+        except BaseException as error:
+            thread.error = without_frames(error)  # until a round of the thread, if it runs
+            raise
 
     def note(self, queue_id: int, delay_ms: int) -> None:
         """A message with this delay was put."""
