@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,6 +13,7 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreClosedError
+from rocketstore.services.transactions.commit_records import TOPIC as COMMITS
 from rocketstore.store import Mode, Store
 from rocketstore.values.arguments import YEAR_S
 from rocketstore.values.callbacks import Listener, Progress
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from rocketstore.services.retention.rule import Retention
 
 __all__ = ["open_store", "opened"]
+
+logger = logging.getLogger(__name__)
 
 
 def open_store(
@@ -121,10 +125,32 @@ def open_store(
         clock=clock or SYSTEM_CLOCK,
         wait_s=min(wait_s, YEAR_S),
     )
-    store = Store(open_engine(path, mode, options_given), mode)
+    engine = open_engine(path, mode, options_given)
+    store = Store(engine, mode)
+    if isinstance(engine, WritingEngine):
+        _finish_transactions(engine, force)
     if retention is not None:
         _keep_by(store, retention)
     return store
+
+
+def _finish_transactions(engine: WritingEngine, force: bool) -> None:
+    """Of a store that has commits of transactions: what a crash cut is finished before anyone
+    reads."""
+    try:
+        if engine.reader.source.queues(COMMITS):
+            from rocketstore.services.transactions.commits import commits_of
+
+            commits_of(engine)
+    except BaseException as error:
+        if not force or not isinstance(error, Exception):
+            error.add_note(
+                "a transaction that was committed before a crash is not finished; with force=True "
+                "the store opens without it, and its first `transaction()` tries again"
+            )
+            engine.close()
+            raise
+        logger.warning("%s: a committed transaction is not finished: %s", engine.path, error)
 
 
 def _keep_by(store: Store, retention: Retention) -> None:

@@ -16,6 +16,7 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
     "__SHARDINGKEY": _OWN_ARGUMENT + ": shard_key=",
     "WAIT": _OWN_ARGUMENT + ": durability=",
     "__CRC32#": "the store writes it itself (record_crc)",
+    "RS_TRANSACTION": "the store writes it itself (transaction)",
     **dict.fromkeys(
         (
             "DELAY",
