@@ -21,9 +21,7 @@ Upto: TypeAlias = "Message | Mapping[int, int] | None"
 LEVELS = ("disk", "os")
 
 
-def chosen_offsets(
-    upto: Upto, topic: str, queues: Container[int]
-) -> dict[int, int] | None:
+def chosen_offsets(upto: Upto, topic: str, queues: Container[int]) -> dict[int, int] | None:
     """Next queue offsets by queue id; None where the caller leaves them to the consumer.
 
     Raises:

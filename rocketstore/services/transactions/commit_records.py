@@ -88,8 +88,10 @@ def commit_record_of(message: Message) -> CommitRecord | None:
         if head["version"] != VERSION:
             return None
         copies, at = [], 0
-        for *fields, size in head["messages"]:
-            copies.append(NewCopy(*fields, bodies[at : at + size]))
+        for row in head["messages"]:
+            topic, queue_id, tags, keys, properties, flag, born_ms, shard_key, size = row
+            place, named = (topic, queue_id), (tags, keys, properties, flag, born_ms, shard_key)
+            copies.append(NewCopy(*place, *named, bodies[at : at + size]))
             at += size
         moves = tuple(Moved(*move) for move in head["offsets"])
         whole = at == len(bodies)

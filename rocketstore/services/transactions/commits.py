@@ -114,7 +114,7 @@ class Commits:
                         )
                 self._unsure = True
                 appended = self._append(CommitRecord(transaction_id, copies, moves))
-                self._waiting.append(appended)
+                self._wait_for(appended)
                 self._unsure = False
             except RocketStoreError:
                 self._unsure = False
@@ -152,9 +152,7 @@ class Commits:
 
     # ---- with the turn ----
 
-    def _moves(
-        self, offsets: Mapping[tuple[Consumer, str], Mapping[int, int]]
-    ) -> Iterator[Moved]:
+    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, int]]) -> Iterator[Moved]:
         """Offsets with what is stored for them, once those before them are."""
         latest = {
             (move.key, move.queue_id): move.now for one in self._waiting for move in one.moves
@@ -184,9 +182,17 @@ class Commits:
         self._next = put.queue_offset + 1
         return Appended(put.queue_offset, put.end_offset, record.moves)
 
+    def _wait_for(self, appended: Appended) -> None:
+        """Of several in a row without offsets, whose commits may not wait for the disk, the first
+        and the last are enough to tell how far all is done."""
+        waiting = self._waiting
+        if len(waiting) > 1 and not (waiting[-2].moves or waiting[-1].moves or appended.moves):
+            waiting.pop()
+        waiting.append(appended)
+
     def _look(self) -> None:
         """Finds what was appended without a word: a batch is there as a whole, or not at all."""
-        self._wait_visible()
+        self._wait(self._engine.positions.wrote, 2)
         for message, record in self._records():
             found = Appended(message.queue_offset, self._engine.positions.wrote, record.moves)
             self._interrupted[record.id] = found
@@ -218,7 +224,6 @@ class Commits:
         records = list(self._records())
         if not records:
             return
-        self._wait_visible()
         there = self._copies_there(records)
         for message, record in records:
             missing = [
@@ -237,7 +242,7 @@ class Commits:
                 "%s: transaction %s was committed: put %d of its %d messages that were missing",
                 *(self._engine.path, record.id, len(missing), len(record.copies)),
             )
-        self._wait_visible()
+        self._flush()
         self._settle(save=True)
 
     def _records(self) -> Iterator[tuple[Message, CommitRecord]]:
@@ -277,7 +282,9 @@ class Commits:
         minimum, maximum = reader.bounds(topic, queue_id)
         at = max(begin, minimum)
         while at < maximum:
-            with Consumer(reader, topic, queue_id=queue_id, offset=at, reset="earliest") as consumer:
+            with Consumer(
+                reader, topic, queue_id=queue_id, offset=at, reset="earliest"
+            ) as consumer:
                 try:
                     for message in consumer:
                         at = message.queue_offset + 1
@@ -292,9 +299,10 @@ class Commits:
     def _progress(self) -> int | None:
         return self._engine.offsets.get(TOPIC, PROGRESS_GROUP).get(0)
 
-    def _wait_visible(self) -> None:
-        """Until all of the log is on disk, which readers of any store see."""
-        self._wait(self._engine.positions.wrote, 2)
+    def _flush(self) -> None:
+        """In this thread: an open waits for no other. What is on disk is visible in any store."""
+        self._wait(self._engine.positions.wrote, 1)
+        self._engine.write.flusher.flush()
 
     def _wait(self, end_offset: int, level: int) -> None:
         limit_ms = self._engine.config.sync_flush_timeout_ms

@@ -21,7 +21,7 @@ from rocketstore.services.transactions.commit_records import TOPIC, NewCopy, des
 from rocketstore.services.transactions.commits import Appended, Commits, add_copy
 from rocketstore.services.transactions.half_messages import HALF_TOPIC, OP_TOPIC
 from rocketstore.values.arguments import text
-from rocketstore.values.durability import durability_of, queue_ids_of
+from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.public import public
 from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
 from rocketstore.values.timestamps import timestamp_ms
@@ -134,7 +134,7 @@ class StoreTransaction:
             fields = (topic, queue_id, tags, kept, dict(properties or {}), flag, born_ms, shard_key)
             checked = Rows()
             add_copy(checked, self._engine, NewCopy(*fields, body), f"{self._id}.0")  # type: ignore[arg-type]
-            self._add(NewCopy(*fields, bytes(body)))  # type: ignore[arg-type]
+            self._add(NewCopy(*fields, bytes(body)))
 
     def commit_offsets(self, consumer: Consumer, upto: Upto = None) -> dict[int, int]:
         """Adds the offsets of a consumer's group, which the commit stores; gives them.
@@ -163,7 +163,9 @@ class StoreTransaction:
                 raise TypeError(f"consumer: expected a Consumer, not {type(consumer).__name__}")
             if consumer._reader is not self._engine.reader:
                 raise ConfigError(
-                    "consumer", consumer, "of another store: use store.consumer of the transaction's"
+                    "consumer",
+                    consumer,
+                    "of another store: use store.consumer of the transaction's",
                 )
             with consumer._use():
                 stored, offsets = consumer._to_commit(upto)
