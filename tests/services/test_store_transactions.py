@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import rocketstore
 from rocketstore import (
     BackpressureError,
     ConfigError,
@@ -181,6 +182,19 @@ def test_one_that_grows_too_large_says_so_and_can_still_be_committed(tmp_path: P
                     tx.put("out", bytes(200))
                     count += 1
         assert len(everything(store, "out")) == count > 5
+
+
+def test_the_write_buffer_bounds_it_in_a_disk_store(tmp_path: Path) -> None:
+    """With the options of a plain store, the messages that `put` took can be committed."""
+    with rocketstore.open(tmp_path, commit_log_file_size_bytes=64 << 20) as store:
+        with store.transaction() as tx:
+            count = 0
+            with pytest.raises(MessageTooLargeError, match="half of write_buffer_bytes = "):
+                while True:
+                    tx.put("out", bytes(100_000))
+                    count += 1
+        assert len(everything(store, "out")) == count
+        assert count * 100_000 > 1_900_000
 
 
 def test_consumers_that_cannot_take_part(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ class StoreTransaction:
         """Adds a message, which the commit puts; fields as of `NewMessage`. Nobody sees it before.
 
         The bodies of all messages, with some 100 bytes more for each, have to fit into one record
-        (`max_message_size_bytes`), and that with all messages into one segment.
+        (`max_message_size_bytes`), and that with all messages into one segment and, with the
+        durability "disk", into half of `write_buffer_bytes`: some 2 MiB of bodies by default.
 
         Raises:
             MessageRejectedError and its kin: The message cannot be stored. A delayed message or a
@@ -252,20 +253,23 @@ class StoreTransaction:
         self._engine.check_open()
 
     def _add(self, copy: NewCopy) -> None:
-        described_bytes = len(json.dumps(described(copy))) + 2
-        record = self._record_bytes + described_bytes + len(copy.body)
-        own = len(encode_properties(copy.properties)) + len(copy.topic.encode()) + described_bytes
-        batch = self._batch_bytes + described_bytes + own + 2 * len(copy.body) + RECORD_ROOM
-        config = self._engine.config
-        for needs, name in (
-            (record, "max_message_size_bytes"),
-            (batch, "commit_log_file_size_bytes"),
-        ):
-            if needs > getattr(config, name):
+        about = len(json.dumps(described(copy))) + 2
+        record = self._record_bytes + about + len(copy.body)
+        own = about + len(encode_properties(copy.properties)) + len(copy.topic.encode())
+        batch = self._batch_bytes + about + own + 2 * len(copy.body) + RECORD_ROOM
+        config, ring = self._engine.config, self._engine.write.ring
+        limits = [
+            (record, "max_message_size_bytes", config.max_message_size_bytes),
+            (batch, "commit_log_file_size_bytes", config.commit_log_file_size_bytes),
+        ]
+        if ring is not None:
+            limits.append((batch, "half of write_buffer_bytes", ring.size // 2))
+        for needs, name, most in limits:
+            if needs > most:
                 raise MessageTooLargeError(
                     f"transaction {self._id}: with this message of {len(copy.body)} bytes it needs "
-                    f"{needs}, and {name} = {getattr(config, name)}: commit it in several "
-                    "transactions, or open the store with more"
+                    f"{needs}, and {name} = {most}: commit it in several transactions, or open the "
+                    "store with more"
                 )
         self._record_bytes, self._batch_bytes = record, batch
         self._copies.append(copy)
