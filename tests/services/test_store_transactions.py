@@ -299,6 +299,42 @@ def test_a_signal_amid_an_append_leaves_nobody_unsure(
         assert len(everything(store, RECORDS)) == 1
 
 
+def test_a_signal_behind_an_append_does_not_append_twice_and_cannot_be_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filled(tmp_path) as store:
+        real = commits.Commits.append
+
+        def interrupted(self: Any, *arguments: Any) -> Any:
+            real(self, *arguments)
+            raise KeyboardInterrupt
+
+        again, back = store.transaction(), store.transaction()
+        with monkeypatch.context() as patch:
+            patch.setattr(commits.Commits, "append", interrupted)
+            again.put("out", b"1")
+            with pytest.raises(KeyboardInterrupt):
+                again.commit()
+            with pytest.raises(KeyboardInterrupt), back:
+                back.put("out", b"2")
+                back.commit()
+        again.commit()
+        assert (again.outcome, back.outcome) == ("commit", "commit")
+        with pytest.raises(TransactionSettledError, match="was committed: rollback"):
+            back.rollback()
+        back.commit()
+        assert state(store)[0] == [b"1", b"2"]
+        assert not commits.commits_of(store._engine)._unheard
+
+
+def test_offsets_that_are_stored_already_write_nothing(tmp_path: Path) -> None:
+    with filled(tmp_path) as store, store.consumer("in", group="work") as consumer:
+        end = store.end_offset
+        with store.transaction() as tx:
+            assert tx.commit_offsets(consumer) == {0: 1}
+        assert (tx.outcome, store.end_offset) == ("commit", end)
+
+
 def test_a_commit_inside_a_commit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

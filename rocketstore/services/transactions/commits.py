@@ -73,7 +73,8 @@ class Commits:
         self._next = self._saved = self._progress() or 0
         # An append may have happened without a word: of a signal's handler, say.
         self._unsure = False
-        self._interrupted: dict[str, Appended] = {}
+        # What is in the log, by the id of a transaction that may not know it yet.
+        self._unheard: dict[str, Appended] = {}
         self._finish()
 
     # ---- a commit ----
@@ -83,8 +84,9 @@ class Commits:
         transaction_id: str,
         copies: tuple[NewCopy, ...],
         offsets: Mapping[tuple[Consumer, str], Mapping[int, int]],
-    ) -> Appended:
-        """The one step that decides: from here on all of the transaction counts.
+    ) -> Appended | None:
+        """The one step that decides: from here on all of the transaction counts. A second call
+        appends nothing. None: there is nothing to do, and nothing was stored.
 
         `offsets`: by the consumer, and the topic and group that it has claimed.
 
@@ -99,11 +101,10 @@ class Commits:
                     f"transaction {transaction_id}: this thread is in a commit already, try again "
                     "outside the signal handler"
                 )
-            if self._unsure:
-                self._look()
-            if transaction_id in self._interrupted:
-                return self._interrupted.pop(transaction_id)
+            known = self._known(transaction_id)
             moves = tuple(self._moves(offsets))
+            if known is not None or not (copies or moves):
+                return known
             self._hold(moves)
             try:
                 for consumer, key in offsets:
@@ -114,6 +115,7 @@ class Commits:
                         )
                 self._unsure = True
                 appended = self._append(CommitRecord(transaction_id, copies, moves))
+                self._unheard[transaction_id] = appended
                 self._wait_for(appended)
                 self._unsure = False
             except RocketStoreError:
@@ -123,7 +125,13 @@ class Commits:
                 self._hold()
             return appended
 
-    def wait(self, appended: Appended, durability: Durability) -> None:
+    def find(self, transaction_id: str) -> Appended | None:
+        """Of a transaction whose `append` ended by an exception of a signal's handler: whether it is
+        in the log."""
+        with self._turn:
+            return self._known(transaction_id)
+
+    def wait(self, transaction_id: str, appended: Appended, durability: Durability) -> None:
         """Until the promise is met; then the offsets are stored. With offsets it is "disk".
 
         Raises:
@@ -131,6 +139,7 @@ class Commits:
             StoreFailedError: whether the transaction counts, the next open knows.
             DiskFullError, OSError: the offsets are not stored yet; call it again.
         """
+        self._unheard.pop(transaction_id, None)
         level = 2 if appended.moves else LEVELS.get(durability, 0)
         self._wait(appended.end_offset, level)
         self._settle()
@@ -151,6 +160,11 @@ class Commits:
             )
 
     # ---- with the turn ----
+
+    def _known(self, transaction_id: str) -> Appended | None:
+        if self._unsure:
+            self._look()
+        return self._unheard.get(transaction_id)
 
     def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, int]]) -> Iterator[Moved]:
         """Offsets with what is stored for them, once those before them are."""
@@ -195,7 +209,7 @@ class Commits:
         self._wait(self._engine.positions.wrote, 2)
         for message, record in self._records():
             found = Appended(message.queue_offset, self._engine.positions.wrote, record.moves)
-            self._interrupted[record.id] = found
+            self._unheard[record.id] = found
             self._waiting.append(found)
         self._unsure = False
         self._hold()
@@ -221,11 +235,8 @@ class Commits:
 
     def _finish(self) -> None:
         """Puts the copies that are not there, and stores the offsets, of all that is not done."""
-        records = list(self._records())
-        if not records:
-            return
-        there = self._copies_there(records)
-        for message, record in records:
+        there = self._copies_there()
+        for message, record in self._records():
             missing = [
                 (number, copy)
                 for number, copy in enumerate(record.copies)
@@ -242,8 +253,9 @@ class Commits:
                 "%s: transaction %s was committed: put %d of its %d messages that were missing",
                 *(self._engine.path, record.id, len(missing), len(record.copies)),
             )
-        self._flush()
-        self._settle(save=True)
+        if self._waiting:
+            self._flush()
+            self._settle(save=True)
 
     def _records(self) -> Iterator[tuple[Message, CommitRecord]]:
         """The commit records from `_next` on, which it moves."""
@@ -258,12 +270,14 @@ class Commits:
             else:
                 yield message, record
 
-    def _copies_there(self, records: Iterable[tuple[Message, CommitRecord]]) -> set[str]:
+    def _copies_there(self) -> set[str]:
         """What copies say of themselves. A copy lies above its commit record in the log."""
         begins: dict[tuple[str, int], int] = {}
-        for message, record in records:
+        first = self._next
+        for message, record in self._records():
             for copy in record.copies:
                 begins.setdefault((copy.topic, copy.queue_id), message.physical_offset)
+        self._next = first
         found: set[str] = set()
         reader = self._engine.reader
         for (topic, queue_id), physical_offset in begins.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -14,6 +15,7 @@ from rocketstore.errors import (
     ConfigError,
     MessageRejectedError,
     MessageTooLargeError,
+    RocketStoreError,
     TransactionBusyError,
     TransactionSettledError,
 )
@@ -68,6 +70,8 @@ class StoreTransaction:
         self._record_bytes = HEAD_ROOM
         self._batch_bytes = HEAD_ROOM
         self._appended: Appended | None = None
+        # An append may have happened without a word.
+        self._unsure = False
         self._outcome: Literal["commit", "rollback"] | None = None
         self._entered = False
         self._id = os.urandom(8).hex()
@@ -195,17 +199,14 @@ class StoreTransaction:
                 raise TransactionSettledError(self._id, "rollback", "commit")
             if self._outcome is None:
                 self._engine.check_open()
-                if self._copies or any(self._offsets.values()):
-                    copies = tuple(self._copies)
-                    self._appended = self._commits.append(self._id, copies, self._offsets)
-                self._outcome = "commit"
-                self._copies.clear()
+                self._append()
             if self._appended is not None:
-                self._commits.wait(self._appended, self._durability)
+                self._commits.wait(self._id, self._appended, self._durability)
                 self._appended = None
-                for (consumer, _), offsets in self._offsets.items():
+                for consumer, key in self._offsets:
+                    stored = self._engine.offsets.get(*key.split("@"))
                     for cursor in consumer._cursors:
-                        cursor.committed = offsets.get(cursor.queue_id, cursor.committed)
+                        cursor.committed = stored.get(cursor.queue_id)
 
     def rollback(self) -> None:
         """Ends it without a trace. `with` does it for an exception. A second call does nothing.
@@ -215,6 +216,10 @@ class StoreTransaction:
             TransactionBusyError: Another thread is using it.
         """
         with self._one_call:
+            if self._unsure:
+                self._appended = self._commits.find(self._id)
+                self._unsure = False
+                self._outcome = None if self._appended is None else "commit"
             if self._outcome == "commit":
                 raise TransactionSettledError(self._id, "commit", "rollback")
             self._outcome = "rollback"
@@ -241,7 +246,8 @@ class StoreTransaction:
             if kind is None:
                 self.commit()
             else:
-                self.rollback()
+                with contextlib.suppress(TransactionSettledError):  # the signal came amid a commit
+                    self.rollback()
 
     def __repr__(self) -> str:
         state = self._outcome or f"open, {len(self._copies)} messages"
@@ -251,6 +257,17 @@ class StoreTransaction:
         if self._outcome is not None:
             raise TransactionSettledError(self._id, self._outcome, asked)
         self._engine.check_open()
+
+    def _append(self) -> None:
+        before, self._unsure = self._unsure, True
+        try:
+            copies = tuple(self._copies)
+            self._appended = self._commits.append(self._id, copies, self._offsets)
+        except RocketStoreError:
+            self._unsure = before  # nothing was stored by this call
+            raise
+        self._outcome, self._unsure = "commit", False
+        self._copies.clear()
 
     def _add(self, copy: NewCopy) -> None:
         about = len(json.dumps(described(copy))) + 2
