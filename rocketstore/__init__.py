@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         StoreReadOnlyError,
         StoreRecoveringError,
         StoreReplacedError,
+        TransactionBusyError,
         TransactionSettledError,
         UnknownTransactionError,
     )
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from rocketstore.services.retention.plan import RetentionPlan, SegmentPlan
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.retention.service import StoreRetention
+    from rocketstore.services.transactions.store_transaction import StoreTransaction
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.histogram import Latency
     from rocketstore.stats.statistics import Statistics
@@ -160,7 +162,9 @@ __all__ = [
     "StoreRecoveringError",
     "StoreReplacedError",
     "StoreRetention",
+    "StoreTransaction",
     "Ticket",
+    "TransactionBusyError",
     "TransactionSettledError",
     "UnknownTransactionError",
     "UnplacedMessages",
@@ -201,6 +205,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.services.retention.plan": ("RetentionPlan", "SegmentPlan"),
         "rocketstore.services.retention.rule": ("Retention",),
         "rocketstore.services.retention.service": ("StoreRetention",),
+        "rocketstore.services.transactions.store_transaction": ("StoreTransaction",),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.stats.histogram": ("Latency",),
         "rocketstore.stats.statistics": ("Statistics",),

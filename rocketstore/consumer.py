@@ -13,7 +13,7 @@ from rocketstore._native.format.codec import tags_code
 from rocketstore._native.format.queue_reader import BatchIterator
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore._native.sync.signal_safe_lock import SingleUse
-from rocketstore.consuming.chosen import LEVELS, chosen_offsets
+from rocketstore.consuming.chosen import LEVELS, Upto, chosen_offsets
 from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
 from rocketstore.consuming.start import EDGES, chosen_queues, place_of
@@ -402,17 +402,16 @@ class Consumer:
         """
         one_of("durability", durability, LEVELS)
         with self._use():
-            if self._stored is None:
-                raise NoGroupError(
-                    "this consumer has no group: pass group= to store.consumer, "
-                    "or keep `positions` yourself"
-                )
-            if upto is not None:
-                self._cursors.join("earliest")
-            offsets = chosen_offsets(upto, self._topic, self._cursors)
-            sync = durability == "disk"
-            self._stored.commit(self._cursors, self._reader, offsets, sync=sync)
+            stored, offsets = self._to_commit(upto)
+            stored.commit(self._cursors, self._reader, offsets, sync=durability == "disk")
             return self.positions if offsets is None else offsets
+
+    def _to_commit(self, upto: Upto) -> tuple[GroupPositions, dict[int, int] | None]:
+        if self._stored is None:
+            raise NoGroupError("this consumer has no group: pass group= to store.consumer")
+        if upto is not None:
+            self._cursors.join("earliest")
+        return self._stored, chosen_offsets(upto, self._topic, self._cursors)
 
     def close(self) -> None:
         """Gives the group back and does not commit. Messages that were handed out stay readable.

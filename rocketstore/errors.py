@@ -45,6 +45,7 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreRecoveringError",
     "StoreReplacedError",
+    "TransactionBusyError",
     "TransactionSettledError",
     "UnknownTransactionError",
 ]
@@ -287,11 +288,19 @@ class UnknownTransactionError(RocketStoreError, LookupError):
         return f"transaction_id = {self.transaction_id}: no half message begins there"
 
 
-class TransactionSettledError(RocketStoreError, ValueError):
-    """A transaction has its end, and the call asked for another one. `outcome` is what it has:
-    "commit", "rollback", or "dead" when nobody settled it and it went to the dead topic."""
+class TransactionBusyError(RocketStoreError, RuntimeError):
+    """A transaction is in use already: by another thread, or by a `with` around this one. Begin
+    another one with `store.transaction()`."""
 
-    def __init__(self, transaction_id: int, outcome: str, asked: str) -> None:
+
+class TransactionSettledError(RocketStoreError, ValueError):
+    """A transaction has its end, and the call asked for more of it. `outcome` is what it has:
+    "commit", "rollback", or "dead" when nobody settled it and it went to the dead topic.
+
+    `transaction_id` is a text for one of `store.transaction()`, a physical offset for one of
+    `store.transactions`."""
+
+    def __init__(self, transaction_id: int | str, outcome: str, asked: str) -> None:
         super().__init__(transaction_id, outcome, asked)
         self.transaction_id = transaction_id
         self.outcome = outcome

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketstore.store_info import StoreFacts
+from rocketstore.values.durability import durability_of
 
 if TYPE_CHECKING:
     from rocketstore.services.delay import Delayed
     from rocketstore.services.retention.service import StoreRetention
+    from rocketstore.services.transactions.store_transaction import StoreTransaction
     from rocketstore.services.transactions.transactions import Transactions
+    from rocketstore.values.durability import Durability
 
 __all__ = ["ServiceAccess"]
 
@@ -64,6 +67,32 @@ class ServiceAccess(StoreFacts):
         from rocketstore.services.retention.service import retention_of
 
         return retention_of(self)
+
+    def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
+        """Begins a transaction: messages of any topics and queues, and offsets of groups, all or
+        none of them.
+
+            with store.transaction() as tx:
+                tx.put("invoices", b"17 EUR")
+                tx.commit_offsets(consumer)
+
+        The end of the `with` commits it, an exception rolls it back. After a crash at any moment
+        the next open for writing has all of it or nothing.
+
+        Args:
+            durability: The promise that the commit waits for. None: that of the store. With offsets
+                it is "disk".
+
+        Raises:
+            ConfigError: A promise that there is not.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
+        """
+        from rocketstore.services.transactions.commits import commits_of
+        from rocketstore.services.transactions.store_transaction import StoreTransaction
+
+        engine = self._writable("transaction")
+        promise = durability_of(durability or engine.config.durability)
+        return StoreTransaction(engine, commits_of(engine), promise)
 
     @property
     def transactions(self) -> Transactions:

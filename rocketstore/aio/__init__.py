@@ -21,6 +21,7 @@ Modules, in reading order:
     fairness: how long all tasks together put in one turn of the loop.
     loop_port: one loop and one store: completions, threads, and the bounds on what is in flight.
     consumer: `Consumer` and `Following`: a thread fetches, the loop hands out.
+    store_transaction: `StoreTransaction`: messages and offsets together, from threads.
 
 A face: it uses what `rocketstore` exports, and nothing imports it.
 """
@@ -31,6 +32,7 @@ from rocketstore.aio.open_store import Opening, attach
 from rocketstore.aio.open_store import open_store as open  # shadows the builtin on purpose
 from rocketstore.aio.put_future import PutFuture
 from rocketstore.aio.store import Store
+from rocketstore.aio.store_transaction import StoreTransaction
 from rocketstore.aio.writer import Writer
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "Opening",
     "PutFuture",
     "Store",
+    "StoreTransaction",
     "Writer",
     "attach",
     "open",

@@ -15,6 +15,7 @@ from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
 from rocketstore.aio.put_line import Place
 from rocketstore.aio.query import Query
+from rocketstore.aio.store_transaction import StoreTransaction
 from rocketstore.aio.writer import Writer
 from rocketstore.values import durability_of, seconds, whole_number
 
@@ -151,6 +152,13 @@ class Store:
         """Appends messages of any topics and queues: all or none, and one wait for the disk; see
         `rocketstore.Store.put_batch`."""
         return await self._port.put_kept(durability, self._store.put_batch, messages)
+
+    def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
+        """Messages and offsets of groups, all or none: `async with store.transaction() as tx`; see
+        `rocketstore.Store.transaction`. It begins when it is first used."""
+        self._port.check()
+        opened = functools.partial(self._store.transaction, durability=durability)
+        return StoreTransaction(self._port, opened)
 
     async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.

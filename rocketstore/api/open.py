@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,8 +12,9 @@ from rocketstore.engine.exit_hook import open_at
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import ConfigError, StoreClosedError
+from rocketstore.errors import ConfigError, StoreBehindError, StoreClosedError
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.services.transactions.commit_records import TOPIC as COMMITS
 from rocketstore.store import Mode, Store
 from rocketstore.values.arguments import YEAR_S
 from rocketstore.values.callbacks import Listener, Progress
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from rocketstore.services.retention.rule import Retention
 
 __all__ = ["open_store", "opened"]
+
+logger = logging.getLogger(__name__)
 
 
 def open_store(
@@ -127,7 +131,7 @@ def open_store(
     engine: Engine | None = None
     try:
         engine = open_engine(path, mode, options_given)
-        return _served(engine, mode, retention)
+        return _served(engine, mode, retention, force=force)
     except BaseException:
         if engine is not None:
             engine.close()  # services that began end with it
@@ -159,9 +163,10 @@ def opened(path: str | os.PathLike[str]) -> Store:
     return Store(engine, "rw")
 
 
-def _served(engine: Engine, mode: Mode, retention: Retention | None) -> Store:
+def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: bool) -> Store:
     """The store of an engine, whose services have begun."""
     if isinstance(engine, WritingEngine):
+        _finish_transactions(engine, force=force)
         _serve_delays(engine)
     store = Store(engine, mode)
     if retention is not None:
@@ -169,6 +174,25 @@ def _served(engine: Engine, mode: Mode, retention: Retention | None) -> Store:
 
         keep_by(store, retention)
     return store
+
+
+def _finish_transactions(engine: WritingEngine, *, force: bool) -> None:
+    """Of a store that has commits of transactions: what a crash cut is finished before anyone
+    reads. Where dispatch stands, the flags say so, and the next transaction finishes it."""
+    if not engine.has_queues(COMMITS):
+        return
+    from rocketstore.services.transactions.commits import commits_of
+
+    try:
+        commits_of(engine)
+    except Exception as error:
+        if not force and not isinstance(error, StoreBehindError):
+            error.add_note(
+                "a transaction that was committed before a crash is not finished; with force=True "
+                "the store opens without it, and its first `transaction()` tries again"
+            )
+            raise
+        logger.warning("%s: a committed transaction is not finished: %s", engine.path, error)
 
 
 def _serve_delays(engine: WritingEngine) -> None:

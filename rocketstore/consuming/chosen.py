@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rocketstore._native.format.message import Message
 from rocketstore.errors import QueueNotFoundError
@@ -13,15 +13,15 @@ from rocketstore.values.arguments import whole_number
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["LEVELS", "chosen_offsets"]
+__all__ = ["LEVELS", "Upto", "chosen_offsets"]
 
+#: What a caller gives: a message, next offsets by queue id, or None.
+Upto: TypeAlias = "Message | Mapping[int, int] | None"
 #: What a commit may promise.
 LEVELS = ("disk", "os")
 
 
-def chosen_offsets(
-    upto: Message | Mapping[int, int] | None, topic: str, queues: Container[int]
-) -> dict[int, int] | None:
+def chosen_offsets(upto: Upto, topic: str, queues: Container[int]) -> dict[int, int] | None:
     """Next queue offsets by queue id; None where the caller leaves them to the consumer.
 
     Raises:

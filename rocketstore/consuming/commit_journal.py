@@ -92,6 +92,12 @@ class CommitJournal:
         self._number += 1
         return True
 
+    def sync(self) -> None:
+        """Makes durable what was added without a sync."""
+        if self.unsynced:
+            syscalls.fdatasync(self._fd)
+            self.unsynced = False
+
     def begin_anew(self) -> None:
         """The JSON holds all of it, durably: nothing of the file counts from here on."""
         if self._fd >= 0:

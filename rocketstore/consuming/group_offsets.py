@@ -36,7 +36,7 @@ from rocketstore.log.recovery.quarantine import keep_state_file
 from rocketstore.log.recovery.report import OffsetSetBack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
@@ -73,6 +73,9 @@ class ConsumerOffsets:
         self._merged: dict[str, object] = {}
         self._unmerged_since_s: float | None = None
         self._claims: dict[str, tuple[Claim, ...]] = {}
+        #: Queues by "topic@group" of which a transaction is about to store offsets; replaced, never
+        #: changed, by the service that commits it.
+        self.moving: Mapping[str, tuple[int, ...]] = {}
         # Groups by topic, those of any by None, and the table that they are in.
         self._named: tuple[dict[str, object], dict[str | None, tuple[str, ...]]] = {}, {}
         #: Offsets that `clamp` set back.
@@ -154,6 +157,9 @@ class ConsumerOffsets:
             for held in others:
                 if held.meets(queue_ids):
                     raise GroupClaimedError(topic, group, str(held))
+            moving = self.moving.get(key, ())
+            if moving and (queue_ids is None or not set(moving).isdisjoint(queue_ids)):
+                raise GroupClaimedError(topic, group, "a transaction that is not on disk yet")
             thread = threading.current_thread().name
             self._claims[key] = (*others, Claim(queue_ids, weakref.ref(owner), thread))
 
@@ -167,7 +173,8 @@ class ConsumerOffsets:
             else:
                 self._claims.pop(key, None)
 
-    def _holds(self, key: str, owner: object) -> bool:
+    def holds(self, key: str, owner: object) -> bool:
+        """Whether `owner` has claimed queues of "topic@group"."""
         return any(held.owner() is owner for held in self._claims.get(key, ()))
 
     @property
@@ -223,7 +230,7 @@ class ConsumerOffsets:
                     f"offsets of group {group!r}: this thread is at work on stored offsets "
                     "already, try again outside the signal handler"
                 )
-            if owner is not None and not self._holds(key, owner):
+            if owner is not None and not self.holds(key, owner):
                 raise StoreClosedError(
                     f"nothing was stored for group {group!r}: the consumer was closed while it "
                     "committed, and the group may have another one by now"
@@ -232,14 +239,46 @@ class ConsumerOffsets:
             row = table.get(key)
             changed = dict(row) if isinstance(row, dict) else {}
             changed.update({str(queue_id): offset for queue_id, offset in offsets.items()})
-            self._add({**table, key: changed}, key, offsets, sync=sync)
+            named = {(key, queue_id): offset for queue_id, offset in offsets.items()}
+            self._add({**table, key: changed}, named, sync=sync)
+
+    def commit_moves(self, moves: Iterable[Moved]) -> None:
+        """Stores offsets of any groups with one record of the journal, all or none. An offset counts
+        where the table holds what the move found there. The caller has them in the log, durably, so
+        the record is not synced.
+
+        Raises:
+            BackpressureError: as `commit`.
+            DiskFullError, OSError: nothing is stored.
+        """
+        with self._turn as nested:
+            if nested:
+                raise BackpressureError(
+                    "offsets of a transaction: this thread is at work on stored offsets already, "
+                    "try again outside the signal handler"
+                )
+            table = dict(self._table())
+            changed: dict[tuple[str, int], int] = {}
+            for key, queue_id, was, now in moves:
+                row = table.get(key)
+                held = row if isinstance(row, dict) else {}
+                if dict(_offsets_of(held)).get(queue_id) == was:
+                    table[key] = {**held, str(queue_id): now}
+                    changed[key, queue_id] = now
+            if changed:
+                self._add(table, changed, sync=False)
+
+    def sync(self) -> None:
+        """Makes all commits durable."""
+        with self._turn:
+            self._journal.sync()
 
     def _add(
-        self, table: dict[str, object], key: str, offsets: Mapping[int, int], *, sync: bool
+        self, table: dict[str, object], offsets: Mapping[tuple[str, int], int], *, sync: bool
     ) -> None:
         """Takes a table over that differs in these offsets, once they are in a file."""
-        base = dict(_offsets_of(self._merged.get(key)))
-        moved = [Moved(key, queue_id, base.get(queue_id), now) for queue_id, now in offsets.items()]
+        base = {key: dict(_offsets_of(self._merged.get(key))) for key, _ in offsets}
+        moved = [Moved(*place, base[place[0]].get(place[1]), now) for place, now in offsets.items()]
         if not self._journal.add(moved, sync=sync):
             self._replace(table)
             return

@@ -179,6 +179,7 @@ class WritingEngine(Engine):
                 if nested:
                     raise BackpressureError("this thread is in the middle of a trim")
                 self.check_open()
+                self.offsets.sync()  # a commit that the log still has may be nowhere else
                 limit_ms = self.config.sync_flush_timeout_ms
                 trim = Trim(self.write, self._segments, self._queues, self.reader, limit_ms)
                 return trim.run(before_offset, before_ms)

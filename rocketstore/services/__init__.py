@@ -9,7 +9,8 @@ stops them before it closes; `rocketstore.service_access` has what `Store` shows
 - `retention`: removes segments by age, size or use of the disk (`open(retention=…)`,
   `Store.retention`).
 - `transactions`: messages that are prepared first, and committed or rolled back later, in
-  RocketMQ's own form (half and op messages).
+  RocketMQ's own form (half and op messages), and messages and offsets that are put together or
+  not at all.
 
 `log` knows none of them: what a service stores are messages of system topics.
 """

@@ -17,6 +17,7 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
     "WAIT": _OWN_ARGUMENT + ": durability=",
     "DELAY": _OWN_ARGUMENT + ": delay_level=",
     "__CRC32#": "the store writes it itself (record_crc)",
+    "RS_TRANSACTION": "the store writes it itself (transaction)",
     **dict.fromkeys(
         (
             "REAL_TOPIC",

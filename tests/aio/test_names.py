@@ -22,6 +22,7 @@ OF_THREADS = {
     },
     rocketstore.Writer: {},
     rocketstore.Consumer: {},
+    rocketstore.StoreTransaction: {},
 }
 #: Only in a loop.
 OF_LOOPS = {
@@ -32,6 +33,7 @@ OF_LOOPS = {
     },
     rocketstore.aio.Writer: {},
     rocketstore.aio.Consumer: {},
+    rocketstore.aio.StoreTransaction: {},
 }
 #: Arguments that only threads have.
 ARGUMENTS = {"timeout_s": "asyncio.timeout(…) around a put"}

@@ -23,6 +23,7 @@ NEW_ERRORS = {
     rocketstore.StoreBehindError,
     rocketstore.StoreRecoveringError,
     rocketstore.StoreReplacedError,
+    rocketstore.TransactionBusyError,
     rocketstore.TransactionSettledError,
     rocketstore.UnknownTransactionError,
 }

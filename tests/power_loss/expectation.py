@@ -53,6 +53,8 @@ class Expectation:
     offsets_in_system: dict[str, list[int]] = field(default_factory=dict)
     #: "group topic/id" → offsets that were committed without waiting for the log.
     ahead: dict[str, list[int]] = field(default_factory=dict)
+    #: Of each transaction: its messages, as (queue, number), and its offsets.
+    transactions: list[tuple[list[tuple[str, int]], dict[str, int]]] = field(default_factory=list)
 
     def copy(self) -> Expectation:
         return copy.deepcopy(self)
@@ -89,6 +91,7 @@ class Expectation:
         self.offsets = {name: [offset] for name, offset in mark["offsets"].items()}
         self.offsets_in_system = {name: [*held] for name, held in self.offsets.items()}
         self.ahead = {}
+        self.transactions = []
 
     def _closed(self, mark: dict[str, Any]) -> None:
         self._promise("disk", mark["end"])
@@ -112,6 +115,14 @@ class Expectation:
             if mark["durability"] == "disk":
                 self.offsets[name] = [offset]
                 self.ahead.pop(name, None)
+
+    def _transacting(self, mark: dict[str, Any]) -> None:
+        puts = [(queue, number) for queue, number in mark["puts"]]
+        self.transactions.append((puts, mark["offsets"]))
+        self._committing({"offsets": mark["offsets"], "durability": "disk"})
+
+    def _transacted(self, mark: dict[str, Any]) -> None:
+        self._committed({"offsets": mark["offsets"], "durability": "disk"})
 
     def lose_power(self, *, killed: bool) -> None:
         """What comes next begins with what lies on the disk: that is all the system has, too."""

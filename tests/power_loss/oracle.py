@@ -26,6 +26,8 @@ from tests.support.checkpoints import own_checkpoint, rocketmq_times
 __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
 
 
+#: What a transaction of the store puts for itself.
+COMMIT_RECORDS = "rmq_sys_rocketstore_transactions"
 #: Of the images, so many take a message after the second recovery, are closed and verified.
 GOES_ON = 0.3
 
@@ -67,6 +69,7 @@ def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.
         messages = check_messages(store, expected, killed=killed)
         check_places(store, expected, messages)
         check_offsets(store, expected, killed=killed)
+        check_transactions(store, expected, messages)
         offsets = stored_offsets(store)
         check_index(store, messages, rng)
         ends = queue_ends(store)
@@ -142,7 +145,7 @@ def check_messages(store: Store, expected: Expectation, *, killed: bool) -> list
     check(low <= begin <= high, f"begins at {begin}, allowed {low} … {high}")
     messages: list[Message] = []
     for topic in store.topics():
-        for queue_id in store.queues(topic):
+        for queue_id in store.queues(topic) if topic != COMMIT_RECORDS else ():
             found = list(store.consumer(topic, queue_id=queue_id))
             check_queue(f"{topic}/{queue_id}", found, expected)
             last = found[-1].queue_offset + 1 if found else 0
@@ -202,12 +205,24 @@ def check_offsets(store: Store, expected: Expectation, *, killed: bool) -> None:
     check(not unknown, f"offsets that nobody committed: {sorted(unknown)}")
 
 
+def check_transactions(store: Store, expected: Expectation, messages: list[Message]) -> None:
+    """All of a transaction is there, offsets as well, or nothing of it."""
+    there = {(f"{message.topic}/{message.queue_id}", message.queue_offset) for message in messages}
+    stored = stored_offsets(store)
+    for puts, offsets in expected.transactions:
+        found = [tuple(put) in there for put in puts]
+        check(all(found) or not any(found), f"transaction of {puts}: {found} are there")
+        for name, offset in offsets.items():
+            done = stored.get(name, -1) >= offset
+            check(not puts or done == found[0], f"{name} {offset}: stored {done}, puts {found[0]}")
+
+
 def stored_offsets(store: Store) -> dict[str, int]:
-    """ "group topic/id" → next offset."""
+    """ "group topic/id" → next offset, of what programs commit."""
     offsets = store._engine.offsets
     return {
         f"{group} {topic}/{queue_id}": offset
-        for topic in store.topics()
+        for topic in set(store.topics()) - {COMMIT_RECORDS}
         for group in offsets.groups(topic)
         for queue_id, offset in offsets.get(topic, group).items()
     }

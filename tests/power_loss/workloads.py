@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rocketstore import BackpressureError, DiskFullError, Retention, StoreFailedError
+from rocketstore import BackpressureError, DiskFullError, Durability, Retention, StoreFailedError
 from tests.power_loss.expectation import BATCH, body_of
 from tests.support.small_store import parts
 
@@ -206,6 +206,31 @@ def _commit_often(run: Run) -> None:
             run.commit("wide", group, upto, durability)
 
 
+def transactions(run: Run) -> None:
+    """Messages of several queues and offsets of their group, together; between them single ones."""
+    run.open()
+    _transact(run)
+    run.die()
+    run.open()
+    _transact(run)
+    run.close()
+    run.open()
+    _transact(run)
+    run.die()
+
+
+def _transact(run: Run) -> None:
+    for n in range(9):
+        run.put("in", 0, 40)
+        sizes = [run.rng.choice((40, 700, 1200)) for _ in range(run.rng.randrange(2, 5))]
+        durability: Durability = run.rng.choice(("disk", "os", "os", "memory"))
+        run.transact(sizes, group=None if n % 3 else "group0", durability=durability)
+        if run.rng.random() < 0.2:
+            run.merge_commits()
+        if run.rng.random() < 0.2:
+            run.save_checkpoint()
+
+
 def trimmed(run: Run) -> None:
     """Old segments, queue files and index files go."""
     run.open()
@@ -280,6 +305,8 @@ WORKLOADS = {
     "many queues": Workload(many_queues, SMALL),
     "groups": Workload(groups, SMALL),
     "journal of commits": Workload(journal, SYSTEM),
+    "transactions": Workload(transactions, SMALL),
+    "transactions in the system": Workload(transactions, SYSTEM),
     "trimmed": Workload(trimmed, SMALL),
     "trimmed in the system": Workload(trimmed, SYSTEM),
     "retained": Workload(retained, SMALL),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import rocketstore
-from rocketstore import Retention, Store
+from rocketstore import Durability, Retention, Store
 from tests.power_loss import workloads
 from tests.power_loss.expectation import body_of, keys_of, tags_of
 from tests.power_loss.oracle import leave, quiet, stored_offsets
@@ -157,6 +157,27 @@ class Run:
             self.mark("committing", offsets=offsets, durability=durability)
             consumer.commit(upto, durability=durability)
             self.mark("committed", offsets=offsets, durability=durability)
+
+    def transact(self, sizes: list[int], *, group: str | None, durability: Durability) -> None:
+        """A group takes some messages, and what comes of them is put with its offset."""
+        with self.store.consumer("in", group=group) as consumer:
+            with self.store.transaction(durability=durability) as tx:
+                taken = consumer.poll(max_messages=len(sizes)) if group else []
+                puts: list[tuple[str, int, int]] = []
+                for size in sizes:
+                    topic, queue_id = self.rng.choice((("out", 0), ("out", 1), ("log", 0)))
+                    number = self.next_number(topic, queue_id, 1)
+                    puts.append((topic, queue_id, number))
+                    body = body_of(self.life, number, size)
+                    named = {"tags": tags_of(number), "keys": keys_of(number)}
+                    tx.put(topic, body, queue_id=queue_id, **named)  # type: ignore[arg-type]
+                offsets = tx.commit_offsets(consumer) if taken else {}
+                named_offsets = {f"{group} in/{q}": at for q, at in offsets.items()}
+                queues = [[f"{topic}/{queue_id}", number] for topic, queue_id, number in puts]
+                self.mark("transacting", puts=queues, offsets=named_offsets)
+            self.mark("transacted", offsets=named_offsets)
+        if durability == "disk" or offsets:
+            self.mark("flushed", end=self.store.flushed_offset)
 
     def merge_commits(self) -> None:
         """What a worker does every few seconds."""

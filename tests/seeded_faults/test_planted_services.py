@@ -11,7 +11,63 @@ from tests.seeded_faults.planting import Fault, caught, plant
 pytestmark = pytest.mark.proof
 
 TRANSACTIONS = "rocketstore/services/transactions"
+#: A transaction of several messages, of which a log that ends anywhere has all or nothing.
+TOGETHER = "tests/services/test_store_transaction_crashes.py"
 FAULTS = (
+    (
+        Fault(
+            "copies_before_the_commit_record",
+            f"{TRANSACTIONS}/commits.py",
+            (
+                (
+                    """        rows = Rows()
+        rows.add(
+            *(self._engine.plain_writer(TOPIC, 0), record.body(), None, None, None, 0, None, None)
+        )
+        for number, copy in enumerate(record.copies):
+            add_copy(rows, self._engine, copy, f"{record.id}.{number}")
+        put = rows.put("memory", None)
+""",
+                    """        rows = Rows()
+        for number, copy in enumerate(record.copies):
+            add_copy(rows, self._engine, copy, f"{record.id}.{number}")
+        if record.copies:
+            rows.put("memory", None)
+        rows = Rows()
+        rows.add(
+            *(self._engine.plain_writer(TOPIC, 0), record.body(), None, None, None, 0, None, None)
+        )
+        put = rows.put("memory", None)
+""",
+                ),
+            ),
+        ),
+        TOGETHER,
+    ),
+    (
+        Fault(
+            "copies_are_put_without_a_look",
+            f"{TRANSACTIONS}/commits.py",
+            (('                if f"{record.id}.{number}" not in there\n', ""),),
+        ),
+        TOGETHER,
+    ),
+    (
+        Fault(
+            "older_offsets_replace_newer_ones",
+            "rocketstore/consuming/group_offsets.py",
+            (("if dict(_offsets_of(held)).get(queue_id) == was:", "if True:"),),
+        ),
+        TOGETHER,
+    ),
+    (
+        Fault(
+            "progress_before_the_flush",
+            f"{TRANSACTIONS}/commits.py",
+            (("if one.end_offset <= flushed]", "if one.end_offset]"),),
+        ),
+        TOGETHER,
+    ),
     (
         Fault(
             "op_record_before_copy",

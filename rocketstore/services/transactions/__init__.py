@@ -9,4 +9,11 @@ settling: puts the copy and the op message, each once, also after a crash betwee
 checks: asks the program about transactions that nobody has settled.
 state_table: reads the state table and the redo log of RocketMQ 3.1.
 transactions: `Store.transactions`, which prepares, commits, rolls back and lists.
+
+A transaction of several messages and offsets, `Store.transaction`, has a form of its own (format.md
+11.5, decision 0038):
+
+commit_records: the record that holds all of it.
+commits: appends it with its copies, stores the offsets, and finishes what a crash cut.
+store_transaction: what a program collects, and its end.
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rocketstore.log.read.reader import Reader
 
-__all__ = ["find_copies"]
+__all__ = ["find_copies", "first_above"]
 
 
 def find_copies(
@@ -36,7 +36,7 @@ def find_copies(
         return {}
     kind = 0 if topic == DEAD_TOPIC else COMMITTED
     oldest = 0 if unique_id else min(wanted)
-    begin = _first_above(reader, topic, queue_id, oldest)
+    begin = first_above(reader, topic, queue_id, oldest)
     found: dict[int, int] = {}
     with Consumer(reader, topic, queue_id=queue_id, offset=begin, reset="earliest") as consumer:
         for message in consumer:
@@ -47,7 +47,7 @@ def find_copies(
     return found
 
 
-def _first_above(reader: Reader, topic: str, queue_id: int, physical_offset: int) -> int:
+def first_above(reader: Reader, topic: str, queue_id: int, physical_offset: int) -> int:
     """The first queue offset whose record ends above a physical offset."""
     low, high = reader.bounds(topic, queue_id)
     while low < high:

@@ -1,0 +1,115 @@
+"""Transactions for the tasks of one loop: each call runs on a thread of the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import rocketstore
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rocketstore import Message
+    from rocketstore.aio.consumer import Consumer
+    from rocketstore.aio.loop_port import LoopPort
+    from rocketstore.values import Body, Timestamp
+
+__all__ = ["StoreTransaction"]
+
+T = TypeVar("T")
+
+
+class StoreTransaction:
+    """Messages and offsets that become visible together, or not at all; made by
+    `store.transaction()`. See `rocketstore.StoreTransaction`. One task at a time may use it.
+
+    A call that is cancelled may still happen; a cancelled commit goes on, and `commit` waits for
+    it once more.
+    """
+
+    def __init__(self, port: LoopPort, begin: Callable[[], rocketstore.StoreTransaction]) -> None:
+        """Made by `store.transaction`."""
+        self._port = port
+        self._begin = begin
+        self._transaction: rocketstore.StoreTransaction | None = None
+        self._entered = False
+        # A call goes on in its thread when the task is cancelled: the next one waits for it.
+        self._call: asyncio.Future[Any] | None = None
+
+    @property
+    def id(self) -> str:
+        """What the property RS_TRANSACTION of its messages begins with; empty before the first
+        use."""
+        return "" if self._transaction is None else self._transaction.id
+
+    @property
+    def outcome(self) -> Literal["commit", "rollback"] | None:
+        """How it ended; None while it is open."""
+        return None if self._transaction is None else self._transaction.outcome
+
+    async def put(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        queue_id: int = 0,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        born_time: Timestamp | None = None,
+        shard_key: str | None = None,
+    ) -> None:
+        """Adds a message, which the commit puts; see `rocketstore.StoreTransaction.put`."""
+        named: dict[str, Any] = {
+            "queue_id": queue_id,
+            "tags": tags,
+            "keys": keys,
+            "properties": properties,
+            "flag": flag,
+            "born_time": born_time,
+            "shard_key": shard_key,
+        }
+        await self._run(lambda tx: tx.put(topic, body, **named))
+
+    async def commit_offsets(
+        self, consumer: Consumer, upto: Message | Mapping[int, int] | None = None
+    ) -> dict[int, int]:
+        """Adds the offsets of a consumer's group, which the commit stores; see
+        `rocketstore.StoreTransaction.commit_offsets`."""
+        with consumer._use():
+            blocking = await consumer._ready()
+            await consumer._fetched()
+            return await self._run(lambda tx: tx.commit_offsets(blocking, upto))
+
+    async def commit(self) -> None:
+        """Ends it: all of it counts from here on; see `rocketstore.StoreTransaction.commit`."""
+        await self._run(lambda tx: tx.commit())
+
+    async def rollback(self) -> None:
+        """Ends it without a trace."""
+        await self._run(lambda tx: tx.rollback())
+
+    async def __aenter__(self) -> Self:
+        await self._run(lambda tx: tx.__enter__())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._run(lambda tx: tx.__exit__(kind, error, trace))
+
+    async def _run(self, act: Callable[[rocketstore.StoreTransaction], T]) -> T:
+        self._port.check()
+        if self._call is not None:
+            await asyncio.wait([self._call])
+        if self._transaction is None:
+            beginning = self._port.start(self._begin)
+            self._transaction = await beginning
+        call = self._call = self._port.start(act, self._transaction)
+        return await asyncio.shield(call)

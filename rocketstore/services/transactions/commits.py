@@ -1,0 +1,347 @@
+"""Commits transactions of several messages and offsets, and finishes those that a crash cut.
+
+A commit appends one batch: the commit record, then the copies of its messages. The log survives as
+a prefix, so what has a copy has the record, too. Offsets are stored once the batch is on disk,
+together with how far commit records are done. An open begins there: it puts the copies that a loss
+of power took, and stores the offsets that nobody has replaced since.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.put.batch_append import Rows
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.consumer import Consumer
+from rocketstore.consuming.commit_journal import Moved
+from rocketstore.errors import (
+    BackpressureError,
+    CorruptRecordError,
+    DurabilityTimeoutError,
+    RocketStoreError,
+    StoreClosedError,
+)
+from rocketstore.services.transactions.commit_records import (
+    COPY_PROPERTY,
+    PROGRESS_GROUP,
+    TOPIC,
+    CommitRecord,
+    NewCopy,
+    commit_record_of,
+)
+from rocketstore.services.transactions.copies import first_above
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rocketstore._native.format.message import Message
+    from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.durability import Durability
+
+__all__ = ["Appended", "Commits", "add_copy", "commits_of"]
+
+logger = logging.getLogger(__name__)
+
+#: The progress is stored with offsets, after this many commits without any, and at close.
+SAVE_EVERY: Final = 1000
+PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
+#: What `Log.wait` calls a promise.
+LEVELS: Final[Mapping[Durability, int]] = {"os": 1, "disk": 2}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Appended:
+    """A commit record in the log, with all copies behind it."""
+
+    number: int
+    end_offset: int
+    moves: tuple[Moved, ...]
+
+
+class Commits:
+    """The commits of one store that is open for writing. Any thread may use it."""
+
+    def __init__(self, engine: WritingEngine) -> None:
+        self._engine = engine
+        self._turn = SignalSafeLock()
+        #: Commits whose offsets are not stored yet, in the order of the log.
+        self._waiting: deque[Appended] = deque()
+        #: The next commit record, and the first that counts as not done after a crash.
+        self._next = self._saved = self._progress() or 0
+        # An append may have happened without a word: of a signal's handler, say.
+        self._unsure = False
+        # What is in the log, by the id of a transaction that may not know it yet.
+        self._unheard: dict[str, Appended] = {}
+        self._finish()
+
+    # ---- a commit ----
+
+    def append(
+        self,
+        transaction_id: str,
+        copies: tuple[NewCopy, ...],
+        offsets: Mapping[tuple[Consumer, str], Mapping[int, int]],
+    ) -> Appended | None:
+        """The one step that decides: from here on all of the transaction counts. A second call
+        appends nothing. None: there is nothing to do, and nothing was stored.
+
+        `offsets`: by the consumer, and the topic and group that it has claimed.
+
+        Raises:
+            StoreClosedError: a consumer has given its group back. Nothing was stored.
+            MessageTooLargeError, BackpressureError, DiskFullError, StoreFailedError: nothing was
+                stored.
+        """
+        with self._turn as nested:
+            if nested:
+                raise BackpressureError(
+                    f"transaction {transaction_id}: this thread is in a commit already, try again "
+                    "outside the signal handler"
+                )
+            known = self._known(transaction_id)
+            moves = tuple(self._moves(offsets))
+            if known is not None or not (copies or moves):
+                return known
+            self._hold(moves)
+            try:
+                for consumer, key in offsets:
+                    if not self._engine.offsets.holds(key, consumer):
+                        raise StoreClosedError(
+                            f"transaction {transaction_id}: the consumer of {key} was closed, and "
+                            "the group may have another one by now; nothing was stored"
+                        )
+                self._unsure = True
+                appended = self._append(CommitRecord(transaction_id, copies, moves))
+                self._unheard[transaction_id] = appended
+                self._wait_for(appended)
+                self._unsure = False
+            except RocketStoreError:
+                self._unsure = False
+                raise
+            finally:
+                self._hold()
+            return appended
+
+    def find(self, transaction_id: str) -> Appended | None:
+        """Of a transaction whose `append` ended by an exception of a signal's handler: whether it is
+        in the log."""
+        with self._turn:
+            return self._known(transaction_id)
+
+    def wait(self, transaction_id: str, appended: Appended, durability: Durability) -> None:
+        """Until the promise is met; then the offsets are stored. With offsets it is "disk".
+
+        Raises:
+            DurabilityTimeoutError: call it again.
+            StoreFailedError: whether the transaction counts, the next open knows.
+            DiskFullError, OSError: the offsets are not stored yet; call it again.
+        """
+        self._unheard.pop(transaction_id, None)
+        level = 2 if appended.moves else LEVELS.get(durability, 0)
+        self._wait(appended.end_offset, level)
+        self._settle()
+
+    def stop(self) -> None:
+        """What is not done is finished by the next open."""
+        try:
+            with self._turn as nested:
+                if self._unsure and not nested:
+                    self._look()
+            if self._waiting:
+                self._wait(self._waiting[-1].end_offset, 2)
+            self._settle(save=True)
+        except Exception as error:
+            logger.warning(
+                "%s: commits of transactions: %s: the next open finishes them",
+                *(self._engine.path, error),
+            )
+
+    # ---- with the turn ----
+
+    def _known(self, transaction_id: str) -> Appended | None:
+        if self._unsure:
+            self._look()
+        return self._unheard.get(transaction_id)
+
+    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, int]]) -> Iterator[Moved]:
+        """Offsets with what is stored for them, once those before them are."""
+        latest = {
+            (move.key, move.queue_id): move.now for one in self._waiting for move in one.moves
+        }
+        for consumer, key in offsets:
+            stored = self._engine.offsets.get(*key.split("@"))
+            for queue_id, now in offsets[consumer, key].items():
+                was = latest.get((key, queue_id), stored.get(queue_id))
+                if was != now:
+                    yield Moved(key, queue_id, was, now)
+
+    def _hold(self, more: Iterable[Moved] = ()) -> None:
+        """No other consumer takes a queue over that has an offset on its way."""
+        moving: dict[str, tuple[int, ...]] = defaultdict(tuple)
+        for move in (*(move for one in self._waiting for move in one.moves), *more):
+            moving[move.key] += (move.queue_id,)
+        self._engine.offsets.moving = dict(moving)
+
+    def _append(self, record: CommitRecord) -> Appended:
+        rows = Rows()
+        rows.add(
+            *(self._engine.plain_writer(TOPIC, 0), record.body(), None, None, None, 0, None, None)
+        )
+        for number, copy in enumerate(record.copies):
+            add_copy(rows, self._engine, copy, f"{record.id}.{number}")
+        put = rows.put("memory", None)
+        self._next = put.queue_offset + 1
+        return Appended(put.queue_offset, put.end_offset, record.moves)
+
+    def _wait_for(self, appended: Appended) -> None:
+        """Of several in a row without offsets, whose commits may not wait for the disk, the first
+        and the last are enough to tell how far all is done."""
+        waiting = self._waiting
+        if len(waiting) > 1 and not (waiting[-2].moves or waiting[-1].moves or appended.moves):
+            waiting.pop()
+        waiting.append(appended)
+
+    def _look(self) -> None:
+        """Finds what was appended without a word: a batch is there as a whole, or not at all."""
+        self._wait(self._engine.positions.wrote, 2)
+        for message, record in self._records():
+            found = Appended(message.queue_offset, self._engine.positions.wrote, record.moves)
+            self._unheard[record.id] = found
+            self._waiting.append(found)
+        self._unsure = False
+        self._hold()
+
+    def _settle(self, *, save: bool = False) -> None:
+        """Stores the offsets of all commits that are on disk, and how far that is."""
+        with self._turn as nested:
+            if nested:
+                return  # the call that the signal's handler interrupted does it
+            flushed = self._engine.positions.flushed
+            done = [one for one in self._waiting if one.end_offset <= flushed]
+            upto = done[-1].number + 1 if done else self._saved
+            moves = [move for one in done for move in one.moves]
+            if moves or upto - self._saved >= (1 if save else SAVE_EVERY):
+                moves.append(Moved(PROGRESS_KEY, 0, self._progress(), upto))
+                self._engine.offsets.commit_moves(moves)
+                self._saved = upto
+            for _ in done:
+                self._waiting.popleft()
+            self._hold()
+
+    # ---- after a crash ----
+
+    def _finish(self) -> None:
+        """Puts the copies that are not there, and stores the offsets, of all that is not done."""
+        there = self._copies_there()
+        for message, record in self._records():
+            missing = [
+                (number, copy)
+                for number, copy in enumerate(record.copies)
+                if f"{record.id}.{number}" not in there
+            ]
+            if missing:
+                rows = Rows()
+                for number, copy in missing:
+                    add_copy(rows, self._engine, copy, f"{record.id}.{number}")
+                rows.put("memory", None)
+            end = self._engine.positions.wrote
+            self._waiting.append(Appended(message.queue_offset, end, record.moves))
+            logger.info(
+                "%s: transaction %s was committed: put %d of its %d messages that were missing",
+                *(self._engine.path, record.id, len(missing), len(record.copies)),
+            )
+        if self._waiting:
+            self._flush()
+            self._settle(save=True)
+
+    def _records(self) -> Iterator[tuple[Message, CommitRecord]]:
+        """The commit records from `_next` on, which it moves."""
+        for message in self._messages(TOPIC, 0, self._next):
+            self._next = message.queue_offset + 1
+            record = commit_record_of(message)
+            if record is None:
+                logger.error(
+                    "%s: queue offset %d of %s is no commit record: it is passed over",
+                    *(self._engine.path, message.queue_offset, TOPIC),
+                )
+            else:
+                yield message, record
+
+    def _copies_there(self) -> set[str]:
+        """What copies say of themselves. A copy lies above its commit record in the log."""
+        begins: dict[tuple[str, int], int] = {}
+        first = self._next
+        for message, record in self._records():
+            for copy in record.copies:
+                begins.setdefault((copy.topic, copy.queue_id), message.physical_offset)
+        self._next = first
+        found: set[str] = set()
+        reader = self._engine.reader
+        for (topic, queue_id), physical_offset in begins.items():
+            if reader.source.queue(topic, queue_id) is not None:
+                begin = first_above(reader, topic, queue_id, physical_offset)
+                for message in self._messages(topic, queue_id, begin):
+                    found.add(message.properties.get(COPY_PROPERTY, ""))
+        return found
+
+    def _messages(self, topic: str, queue_id: int, begin: int) -> Iterator[Message]:
+        """From a queue offset on; what is damaged is passed over."""
+        reader = self._engine.reader
+        reader.source.catch_up()
+        if reader.source.queue(topic, queue_id) is None:
+            return
+        minimum, maximum = reader.bounds(topic, queue_id)
+        at = max(begin, minimum)
+        while at < maximum:
+            with Consumer(
+                reader, topic, queue_id=queue_id, offset=at, reset="earliest"
+            ) as consumer:
+                try:
+                    for message in consumer:
+                        at = message.queue_offset + 1
+                        yield message
+                    return
+                except CorruptRecordError as error:
+                    at = max(at, consumer.positions[queue_id]) + 1
+                    logger.error("%s: %s: it is passed over", self._engine.path, error)
+
+    # ---- parts ----
+
+    def _progress(self) -> int | None:
+        return self._engine.offsets.get(TOPIC, PROGRESS_GROUP).get(0)
+
+    def _flush(self) -> None:
+        """In this thread: an open waits for no other. What is on disk is visible in any store."""
+        self._wait(self._engine.positions.wrote, 1)
+        self._engine.write.flusher.flush()
+
+    def _wait(self, end_offset: int, level: int) -> None:
+        limit_ms = self._engine.config.sync_flush_timeout_ms
+        if level and not self._engine.commit_log.log.wait(end_offset, level, limit_ms):
+            raise DurabilityTimeoutError(
+                f"flushed = {self._engine.positions.flushed} after {limit_ms} ms, and a "
+                f"transaction ends at {end_offset}: it counts once it is on disk; commit() again "
+                "waits for it"
+            )
+
+
+def add_copy(rows: Rows, engine: WritingEngine, copy: NewCopy, name: str) -> None:
+    """One row more, checked as a put checks it."""
+    rows.add(
+        engine.plain_writer(copy.topic, copy.queue_id),
+        copy.body,
+        copy.tags,
+        copy.keys,
+        {**copy.properties, COPY_PROPERTY: name},
+        copy.flag,
+        copy.born_ms,
+        copy.shard_key,
+    )
+
+
+def commits_of(engine: WritingEngine) -> Commits:
+    """One for each store that is open for writing; the first use finishes what a crash cut."""
+    return engine.guests.get(Commits, lambda: Commits(engine))
