@@ -4,6 +4,8 @@ A service has a folder of its own, which says in which order to read its modules
 import each other. `rocketstore.engine.shutdown.Guests` keeps the services of an open store and
 stops them before it closes; `rocketstore.service_access` has what `Store` shows of them.
 
+- `compaction`: the latest message of each key, in a new store (`Store.compact`); reads the
+  compacted topics of RocketMQ 5 (`Store.compacted`).
 - `retention`: removes segments by age, size or use of the disk (`open(retention=…)`,
   `Store.retention`).
 - `transactions`: messages that are prepared first, and committed or rolled back later, in
