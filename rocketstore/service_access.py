@@ -80,6 +80,7 @@ class ServiceAccess(StoreFacts):
         tombstones: bool = True,
         grace: timedelta = timedelta(days=1),
         without_key: Literal["keep", "drop"] = "keep",
+        keep_offsets: bool = True,
         on_damage: Literal["raise", "skip"] = "raise",
         dry_run: bool = False,
         progress: Progress | None = None,
@@ -100,6 +101,8 @@ class ServiceAccess(StoreFacts):
             grace: How long a tombstone is kept after it was stored, for readers that know the
                 message before it.
             without_key: What becomes of messages whose `KEYS` is missing or blank.
+            keep_offsets: False: messages are numbered from 0 in each queue, without gaps. RocketMQ
+                5 hides the first messages of a queue with gaps.
             on_damage: "raise", or "skip": go on behind it, and name it in the report. The latest
                 sound message of a key stays then.
             dry_run: Only count; write nothing.
@@ -110,8 +113,8 @@ class ServiceAccess(StoreFacts):
             QueueNotFoundError, InvalidTopicError: There is no such topic.
             MessageRejectedError: Inner batches, or messages that are in light queues as well.
             MissingSegmentsError: Segments of the log are missing, and the open was forced.
-            CorruptRecordError: Damage, or a queue that was numbered anew, which one store cannot
-                hold.
+            CorruptRecordError: Damage; or the numbers of a queue began again, and they are to be
+                kept.
             OffsetOutOfRangeError, ReadFailedError: The log was trimmed meanwhile.
             StoreLockedError: Another process makes a store at `into`.
             ValueError, TypeError: An argument that has no meaning.
@@ -127,6 +130,7 @@ class ServiceAccess(StoreFacts):
             tombstones=tombstones,
             grace=grace,
             without_key=without_key,
+            keep_offsets=keep_offsets,
             on_damage=on_damage,
             dry_run=dry_run,
             progress=progress,

@@ -52,6 +52,13 @@ def end_of(path: Path) -> int:
         return store.visible_offset
 
 
+def test_new_offsets(invoke, filled: Path, tmp_path: Path) -> None:
+    done = invoke("compact", "--new-offsets", "--topic", "users", filled, tmp_path / "t")
+    assert done.exit_code == 0, done.stderr
+    with rocketstore.open(tmp_path / "t", "r") as store:
+        assert [message.queue_offset for message in store.consumer("users")] == [0, 1, 2, 3, 4]
+
+
 def test_other_choices(invoke, filled: Path, tmp_path: Path) -> None:
     choices = ("--keep-tombstones", "--drop-without-key", "--json")
     with open_small(filled):  # a writer may live meanwhile

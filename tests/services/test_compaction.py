@@ -67,6 +67,21 @@ def counts(report: CompactionReport) -> dict[str, int]:
     return {name: getattr(report, name) for name in f"{names} {more}".split()}
 
 
+def test_messages_may_be_numbered_from_0(tmp_path: Path) -> None:
+    """Without a gap, and with nothing else changed."""
+    fill_at_random(tmp_path / "s", 5)
+    with open_small(tmp_path / "s", "r") as store:
+        store.compact("users", into=tmp_path / "kept")
+        report = store.compact("users", into=tmp_path / "new", keep_offsets=False)
+    assert report.skipped_offsets == 0
+    numbers: dict[int, int] = {}
+    for kept, new in zip(rows(tmp_path / "kept"), rows(tmp_path / "new"), strict=True):
+        assert new[1] == numbers.setdefault(kept[0], 0)
+        numbers[kept[0]] += 1
+        assert (kept[0], *kept[2:]) == (new[0], *new[2:])
+    assert not tools.verify(tmp_path / "new", **SHAPE).faults
+
+
 def test_several_topics_have_keys_of_their_own(tmp_path: Path) -> None:
     fill_at_random(tmp_path / "s", 7)
     with open_small(tmp_path / "s", "r") as store:

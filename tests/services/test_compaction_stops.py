@@ -14,6 +14,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store, tools
+from rocketstore._native.format.codec import crc31
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.services.compaction import compaction
 from rocketstore.services.compaction.new_log import NewLog
@@ -95,6 +96,29 @@ def test_light_queues_are_refused(tmp_path: Path, store: Store) -> None:
     with pytest.raises(rocketstore.MessageRejectedError, match="light queues"):
         store.compact("users", into=tmp_path / "t")
     assert os.listdir(tmp_path) == ["s"]
+
+
+def test_a_queue_whose_numbers_began_again(tmp_path: Path) -> None:
+    """The topic was deleted and made again: one queue cannot have both, but with new numbers."""
+    with open_small(tmp_path / "s") as store:
+        for n in range(5):
+            put(store, b"%d" % n, f"k{n}")
+        dispatched(store)
+    data = bytearray(segments(tmp_path / "s")[0].read_bytes())
+    with open_small(tmp_path / "s", "r") as store:
+        last = list(store.consumer("users"))[-1]
+    data[last.physical_offset + 20 : last.physical_offset + 28] = bytes(8)
+    at = last.physical_offset + last.size
+    if data[at - 20 : at - 11] == b"__CRC32#\x01":
+        crc = str(crc31(bytes(data[last.physical_offset : at - 20])))
+        data[at - 11 : at - 1] = crc[::-1].ljust(10, "0").encode()
+    segments(tmp_path / "s")[0].write_bytes(data)
+    with open_small(tmp_path / "s", "r") as store:
+        with pytest.raises(rocketstore.CorruptRecordError, match="began again"):
+            store.compact("users", into=tmp_path / "t")
+        assert not (tmp_path / "t").exists()
+        store.compact("users", into=tmp_path / "t", keep_offsets=False)
+    assert [one.body for one in messages(tmp_path / "t")] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_damage_is_named_or_refused(tmp_path: Path) -> None:

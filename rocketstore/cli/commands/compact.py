@@ -40,6 +40,11 @@ __all__ = ["command"]
     help="Keep messages with an empty body; by default they delete their key.",
 )
 @click.option("--drop-without-key", is_flag=True, help="Leave out messages without a key.")
+@click.option(
+    "--new-offsets",
+    is_flag=True,
+    help="Number messages from 0 in each queue; RocketMQ 5 hides messages of queues with gaps.",
+)
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage, and name it.")
 @click.option("--dry-run", is_flag=True, help="Only count; write nothing.")
 @file_options
@@ -51,6 +56,7 @@ def command(
     grace: datetime.timedelta,
     keep_tombstones: bool,
     drop_without_key: bool,
+    new_offsets: bool,
     skip_damage: bool,
     dry_run: bool,
     options: dict[str, Any],
@@ -76,6 +82,7 @@ def command(
             tombstones=not keep_tombstones,
             grace=grace,
             without_key="drop" if drop_without_key else "keep",
+            keep_offsets=not new_offsets,
             on_damage="skip" if skip_damage else "raise",
             dry_run=dry_run,
             progress=bars(progress),

@@ -67,6 +67,7 @@ def compact(
     tombstones: bool = True,
     grace: timedelta = GRACE,
     without_key: WithoutKey = "keep",
+    keep_offsets: bool = True,
     on_damage: OnDamage = "raise",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -76,6 +77,7 @@ def compact(
     names = _checked_topics(topics)
     one_of("tombstones", tombstones, (True, False))
     one_of("without_key", without_key, ("keep", "drop"))
+    one_of("keep_offsets", keep_offsets, (True, False))
     one_of("on_damage", on_damage, ("raise", "skip"))
     one_of("dry_run", dry_run, (True, False))
     if not isinstance(grace, timedelta):
@@ -104,6 +106,7 @@ def compact(
         ),
         old_ms=clock.now_ms() - grace // timedelta(milliseconds=1) if tombstones else None,
         keeps_keyless=without_key == "keep",
+        keeps_offsets=keep_offsets,
         progress=progress,
     )
     latest = run.look()
@@ -134,6 +137,7 @@ class _Run:
     #: Tombstones stored before this time go, ms since 1970; None: an empty body is none.
     old_ms: int | None
     keeps_keyless: bool
+    keeps_offsets: bool
     progress: Progress | None
     report: CompactionReport = field(init=False)
     #: Queue offsets between kept messages.
@@ -244,21 +248,25 @@ class _Run:
             record = file.read(offset - file.start_offset, sizes[row])
             if LISTED in record:
                 _refuse_listed(record, offset)
-            self._number((topics[row], queue_ids[row]), queue_offsets[row], offset)
-            log.append(record)
+            queue = topics[row], queue_ids[row]
+            log.append(record, self._number(queue, queue_offsets[row], offset))
         if rows:
             self.last_ms = int(chunk["store_timestamp_ms"][rows[-1]])
 
-    def _number(self, queue: tuple[str, int], queue_offset: int, offset: int) -> None:
+    def _number(self, queue: tuple[str, int], queue_offset: int, offset: int) -> int:
+        """The queue offset of the copy of the message at `offset`."""
+        if not self.keeps_offsets:
+            queue_offset = self._next.get(queue, 0)
         expected = self._next.get(queue, queue_offset)
         if queue_offset < expected:
             raise CorruptRecordError(
                 offset,
                 f"queue offset {queue_offset} of {queue[0]}/{queue[1]} follows {expected - 1}: the "
-                "numbers of the queue began again, and one store cannot keep both",
+                "numbers of the queue began again; only keep_offsets=False can copy both",
             )
         self.skipped += queue_offset - expected
         self._next[queue] = queue_offset + 1
+        return queue_offset
 
 
 def _keys(

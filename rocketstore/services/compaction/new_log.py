@@ -1,4 +1,5 @@
-"""Writes records of another log into segments of a new one: their bytes, but for their place."""
+"""Writes records of another log into segments of a new one: their bytes, but for number and
+place."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from rocketstore.values.system_flags import ROLLED_BACK
 
 __all__ = ["NewLog"]
 
-#: Where a record has its physical offset (format.md 2.1).
+#: Where a record has its queue offset and its physical offset (format.md 2.1).
+NUMBER: Final = slice(20, 28)
 PLACE: Final = slice(28, 36)
 CRC_NAME: Final = b"__CRC32#\x01"
 CRC_DIGITS: Final = 10
@@ -53,8 +55,8 @@ class NewLog:
     def _position(self) -> int:
         return self._written + len(self._waiting)
 
-    def append(self, record: bytes) -> None:
-        """Gives a record its place, with a checksum of its own where it had one.
+    def append(self, record: bytes, queue_offset: int) -> None:
+        """Gives a record its number and its place, and a checksum of its own where it had one.
 
         Raises OSError as the disk says.
         """
@@ -62,7 +64,7 @@ class NewLog:
             self._open()
         elif self._position + len(record) + BLANK_BYTES > self._segment_bytes:
             self._roll()
-        self._waiting += _placed(record, self._start + self._position)
+        self._waiting += _placed(record, queue_offset, self._start + self._position)
         self.record_bytes += len(record)
         if len(self._waiting) >= WRITE_BYTES:
             self._write()
@@ -78,7 +80,7 @@ class NewLog:
                 sys_flag=ROLLED_BACK,
                 store_timestamp_ms=store_timestamp_ms,
             )
-            self._waiting += _placed(filler, self._start)
+            self._waiting += _placed(filler, 0, self._start)
         if self._fd >= 0:
             self._close()
 
@@ -117,8 +119,9 @@ class NewLog:
         syscalls.close(fd)
 
 
-def _placed(record: bytes, physical_offset: int) -> bytearray:
+def _placed(record: bytes, queue_offset: int, physical_offset: int) -> bytearray:
     made = bytearray(record)
+    made[NUMBER] = queue_offset.to_bytes(8, "big")
     made[PLACE] = physical_offset.to_bytes(8, "big")
     property_at = len(made) - RECORD_CRC_BYTES
     if made[property_at : property_at + len(CRC_NAME)] == CRC_NAME:
