@@ -91,8 +91,8 @@ if TYPE_CHECKING:
     from rocketstore.puts.put_batch import NewMessage
     from rocketstore.scanning.bookmark import Bookmark
     from rocketstore.scanning.scan import Scan
-    from rocketstore.services.retention.events import RetentionEvent
     from rocketstore.services.compaction.report import CompactionReport
+    from rocketstore.services.retention.events import RetentionEvent
     from rocketstore.services.retention.plan import RetentionPlan, SegmentPlan
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.retention.service import StoreRetention

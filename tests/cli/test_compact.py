@@ -32,7 +32,9 @@ def test_a_dry_run_then_the_run(invoke, filled: Path, tmp_path: Path) -> None:
     into = tmp_path / "t"
     plan = invoke("compact", "--dry-run", "--topic", "users", filled, into)
     assert plan.exit_code == 0, plan.stderr
-    assert "22 messages with 4 keys: 5 would be kept (1 tombstone among them), 17 super" in plan.output
+    assert (
+        "22 messages with 4 keys: 5 would be kept (1 tombstone among them), 17 super" in plan.output
+    )
     assert not into.exists()
     done = invoke("compact", "--grace", "0s", "--topic", "users", filled, into)
     assert done.exit_code == 0, done.stderr

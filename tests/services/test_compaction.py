@@ -35,9 +35,7 @@ def test_as_a_dict_keeps_the_latest(tmp_path: Path, seed: int, keyless: Any) -> 
     alive = {at for at in latest.values() if before[at][2]}
     stay = sorted(alive | (no_key if keyless == "keep" else set()))
     with open_small(source, "r") as store:
-        planned = store.compact(
-            "users", into=into, grace=NONE, without_key=keyless, dry_run=True
-        )
+        planned = store.compact("users", into=into, grace=NONE, without_key=keyless, dry_run=True)
         assert not into.exists()
         report = store.compact("users", into=into, grace=NONE, without_key=keyless)
     assert rows(into) == [before[at] for at in stay]

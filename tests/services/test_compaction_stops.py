@@ -42,9 +42,7 @@ def store(tmp_path: Path) -> Any:
         ("s3://bucket/x", "not a URI"),
     ],
 )
-def test_where_the_new_store_may_not_be(
-    tmp_path: Path, store: Store, into: str, said: str
-) -> None:
+def test_where_the_new_store_may_not_be(tmp_path: Path, store: Store, into: str, said: str) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     (tmp_path / "file").touch()
@@ -166,22 +164,26 @@ def test_a_trim_between_the_two_readings(
 # ---- a stop ----
 
 
-def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [(NewLog, "append"), (NewLog, "finish"), (WritingEngine, "close")],
+)
+def test_an_error_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: type, name: str
+) -> None:
     fill_at_random(tmp_path / "s", 3)
-    with open_small(tmp_path / "s", "r") as store:
-        for target, name in ((NewLog, "finish"), (NewLog, "append"), (WritingEngine, "close")):
-            with monkeypatch.context() as patched:
-                plain = getattr(target, name)
+    plain = getattr(target, name)
 
-                def fail(*arguments: Any, plain: Any = plain) -> None:
-                    if name == "close":
-                        plain(*arguments)
-                    raise KeyboardInterrupt
+    def stop(*arguments: Any) -> None:
+        if name == "close":
+            plain(*arguments)
+        raise KeyboardInterrupt
 
-                patched.setattr(target, name, fail)
-                with pytest.raises(KeyboardInterrupt):
-                    store.compact("users", into=tmp_path / "t")
-            assert os.listdir(tmp_path) == ["s"]
+    with open_small(tmp_path / "s", "r") as store, monkeypatch.context() as patched:
+        patched.setattr(target, name, stop)
+        with pytest.raises(KeyboardInterrupt):
+            store.compact("users", into=tmp_path / "t")
+    assert os.listdir(tmp_path) == ["s"]
 
 
 KILLED = """
