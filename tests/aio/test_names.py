@@ -15,6 +15,8 @@ from tests.aio.loops import open_small, run
 #: Only in threads.
 OF_THREADS = {
     rocketstore.Store: {
+        "compact": "it reads the log twice: `blocking.compact` in a thread",
+        "compacted": "it waits for the disk: `blocking.compacted` in a thread",
         "retention": "it waits for the disk: `blocking.retention` in a thread",
         "transactions": "each call waits for the disk: `blocking.transactions` in a thread",
     },

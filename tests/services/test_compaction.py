@@ -118,6 +118,15 @@ def test_nothing_stays(tmp_path: Path) -> None:
     assert not tools.verify(tmp_path / "t", **SHAPE).faults
 
 
+def test_gaps_are_logged_once_a_queue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill_at_random(tmp_path / "s", 8)
+    with open_small(tmp_path / "s", "r") as store:
+        queues = len(store.queues("users"))
+        store.compact("users", into=tmp_path / "t")
+    told = [one for one in caplog.records if "filled with pre-blanks" in one.getMessage()]
+    assert len([one for one in told if one.levelname == "WARNING"]) == queues
+
+
 def test_gaps_that_the_log_could_not_have_lost(tmp_path: Path) -> None:
     """The new log is made so long that an open, and a rebuild, believe them."""
     with open_small(tmp_path / "s", durability="memory") as store:

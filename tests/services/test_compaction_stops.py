@@ -14,12 +14,13 @@ import pytest
 
 import rocketstore
 from rocketstore import Store, tools
-from rocketstore._native.format.codec import crc31
+from rocketstore._native.format.codec import crc31, encode_batch, encode_record
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.services.compaction import compaction
 from rocketstore.services.compaction.new_log import NewLog
+from rocketstore.values.system_flags import INNER_BATCH
 from tests.services.compacting import SHAPE, fill_at_random, messages, put
-from tests.support.small_store import dispatched, open_small, segments
+from tests.support.small_store import SEGMENT, dispatched, open_small, segments
 
 
 @pytest.fixture
@@ -94,6 +95,39 @@ def test_light_queues_are_refused(tmp_path: Path, store: Store) -> None:
     with pytest.raises(rocketstore.MessageRejectedError, match="light queues"):
         store.compact("users", into=tmp_path / "t")
     assert os.listdir(tmp_path) == ["s"]
+
+
+def test_inner_batches_are_refused(tmp_path: Path) -> None:
+    """Such as a broker of RocketMQ 5 writes; it has one next to ordinary messages."""
+    plain = encode_record(topic="users", body=b"1", properties=b"KEYS\1a", store_timestamp_ms=1)
+    batch = encode_record(
+        topic="users",
+        body=encode_batch([(0, b"2", b""), (0, b"3", b"")]),
+        properties=b"KEYS\1b\2INNER_NUM\x012\2INNER_BASE\x011",
+        sys_flag=INNER_BATCH,
+        queue_offset=1,
+        physical_offset=len(plain),
+        store_timestamp_ms=2,
+    )
+    log = tmp_path / "s" / "commitlog"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}").write_bytes((plain + batch).ljust(SEGMENT, b"\0"))
+    refused = pytest.raises(rocketstore.MessageRejectedError, match="is an inner batch")
+    with open_small(tmp_path / "s", "r") as store, refused:
+        store.compact("users", into=tmp_path / "t")
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_missing_segments_are_refused(tmp_path: Path) -> None:
+    """Without the last segments older messages would pass for the latest ones."""
+    fill_at_random(tmp_path / "s", 6)
+    segments(tmp_path / "s")[-1].unlink()
+    with open_small(tmp_path / "s", "r", force=True) as store:
+        assert store.recovery.missing
+        with pytest.raises(rocketstore.MissingSegmentsError):
+            store.compact("users", into=tmp_path / "t")
+        assert not (tmp_path / "t").exists()
+        assert store.compact("users", into=tmp_path / "t", on_damage="skip").kept
 
 
 def test_a_queue_whose_numbers_began_again(tmp_path: Path) -> None:

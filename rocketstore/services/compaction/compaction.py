@@ -160,10 +160,10 @@ class _Run:
             keyed += len(found)
             marks = self._marks(chunk)
             keys.add([key for _, key in found], [marks[row] for row, _ in found])
-        marks = keys.take()
-        dead = (marks & TOMBSTONE) != 0
-        dropped = dead & ((marks & OLD) != 0)
-        count, gone = len(marks), int(dropped.sum())
+        latest = keys.take()
+        dead = (latest & TOMBSTONE) != 0
+        dropped = dead & ((latest & OLD) != 0)
+        count, gone = len(latest), int(dropped.sum())
         kept_keyless = keyless if self.keeps_keyless else 0
         self.report = CompactionReport(
             path="",
@@ -182,7 +182,7 @@ class _Run:
             undelivered=hidden,
             **_damage(self.scan.report),
         )
-        return marks[~dropped] >> MARK_BITS
+        return latest[~dropped] >> MARK_BITS
 
     def copy(self, latest: Any, layout: StoreLayout, log: NewLog) -> None:
         """Writes what stays, in the order of the log."""
