@@ -15,6 +15,7 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
 from rocketstore.errors import ConfigError, StoreFailedError
 from rocketstore.log.layout import destroy
+from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.services.compaction.new_log import NewLog
@@ -114,6 +115,7 @@ class NewStore:
         if StoreLock.probe(StoreLayout(self._store)) is not None:
             # A close does not wait where a signal's handler called `compact` in the middle of a put.
             raise StoreFailedError(f"{self._path}: the new store is still open, run it again")
+        sync_file_system(self._store)  # names of files as well, before the store has its own
         syscalls.rename(os.fspath(self._store), self._path)
         syscalls.sync_directory(os.path.dirname(self._path))
 
