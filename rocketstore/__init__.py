@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from rocketstore.puts.put_batch import NewMessage
     from rocketstore.scanning.bookmark import Bookmark
     from rocketstore.scanning.scan import Scan
+    from rocketstore.services.compaction.report import CompactionReport
     from rocketstore.services.retention.events import RetentionEvent
     from rocketstore.services.retention.plan import RetentionPlan, SegmentPlan
     from rocketstore.services.retention.rule import Retention
@@ -111,6 +112,7 @@ __all__ = [
     "Bookmark",
     "BookmarkError",
     "Columns",
+    "CompactionReport",
     "CompletionPort",
     "ConfigError",
     "Consumer",
@@ -201,6 +203,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.puts.put_batch": ("NewMessage",),
         "rocketstore.scanning.bookmark": ("Bookmark",),
         "rocketstore.scanning.scan": ("Scan",),
+        "rocketstore.services.compaction.report": ("CompactionReport",),
         "rocketstore.services.retention.events": ("RetentionEvent",),
         "rocketstore.services.retention.plan": ("RetentionPlan", "SegmentPlan"),
         "rocketstore.services.retention.rule": ("Retention",),

@@ -6,16 +6,24 @@ stopped before that store closes. A property here is the door to it, and has no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from rocketstore.store_info import StoreFacts
+from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import durability_of
 
 if TYPE_CHECKING:
+    from rocketstore.message import Message
+    from rocketstore.services.compaction.report import CompactionReport
     from rocketstore.services.delay import Delayed
     from rocketstore.services.retention.service import StoreRetention
     from rocketstore.services.transactions.store_transaction import StoreTransaction
     from rocketstore.services.transactions.transactions import Transactions
+    from rocketstore.values.callbacks import Progress
     from rocketstore.values.durability import Durability
 
 __all__ = ["ServiceAccess"]
@@ -113,3 +121,90 @@ class ServiceAccess(StoreFacts):
 
         engine = self._writable("transactions")
         return engine.guests.get(Transactions, lambda: Transactions(engine))
+
+    def compact(
+        self,
+        topics: str | Iterable[str],
+        *,
+        into: str | os.PathLike[str],
+        tombstones: bool = True,
+        grace: timedelta = timedelta(days=1),
+        without_key: Literal["keep", "drop"] = "keep",
+        keep_offsets: bool = True,
+        on_damage: Literal["raise", "skip"] = "raise",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> CompactionReport:
+        """Writes the latest message of each key into a new store at `into`.
+
+            report = store.compact("profiles", into="data/profiles-latest")
+
+        Messages keep their topic, queue, queue offset, times, properties and order. A key is the
+        text of `KEYS` as a whole, one for all queues of its topic; the latest message is the last
+        one in the log. The log is read up to where it is visible now; this store does not change.
+        The new store gets its name when it is whole: a call that fails or is killed leaves none.
+
+        Args:
+            topics: A topic, or several, each with keys of its own.
+            into: A directory that is not there yet, or is empty.
+            tombstones: Whether an empty body deletes its key. False: it is a body like any other.
+            grace: How long a tombstone is kept after it was stored, for readers that know the
+                message before it.
+            without_key: What becomes of messages whose `KEYS` is missing or blank.
+            keep_offsets: False: messages are numbered from 0 in each queue, without gaps. RocketMQ
+                5 hides the first messages of a queue with gaps.
+            on_damage: "raise", or "skip": go on behind it, and name it in the report. The latest
+                sound message of a key stays then.
+            dry_run: Only count; write nothing.
+            progress: Called with ("look" or "copy", bytes of the log, bytes in all).
+
+        Raises:
+            ConfigError: A system topic; `into` is not empty, or lies in this store.
+            QueueNotFoundError, InvalidTopicError: There is no such topic.
+            MessageRejectedError: Inner batches, or messages that are in light queues as well.
+            MissingSegmentsError: Segments of the log are missing, and the open was forced.
+            CorruptRecordError: Damage; or the numbers of a queue began again, and they are to be
+                kept.
+            OffsetOutOfRangeError, ReadFailedError: The log was trimmed meanwhile.
+            StoreLockedError: Another process makes a store at `into`.
+            ValueError, TypeError: An argument that has no meaning.
+            OSError, DiskFullError: As the disk says.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
+        """
+        from rocketstore.services.compaction.compaction import compact
+
+        return compact(
+            self,
+            topics,
+            into,
+            tombstones=tombstones,
+            grace=grace,
+            without_key=without_key,
+            keep_offsets=keep_offsets,
+            on_damage=on_damage,
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    def compacted(self, topic: str, queue_id: int | None = None) -> Iterator[Message]:
+        """Reads a compacted topic of RocketMQ 5 (`cleanup.policy=COMPACTION`): what its broker has
+        left of it, as far as it compacted. By queue, then by queue offset, which may jump.
+
+        The files belong to the broker, and nothing is locked: it may replace them meanwhile. The
+        physical offset of such a message is its place in them, not in the log.
+
+        Args:
+            queue_id: One queue. None: all of them, one after the other.
+
+        Raises:
+            InvalidTopicError, QueueNotFoundError: There is no such compacted topic, or no such
+                queue of it.
+            CorruptRecordError: A record is not what the queue says.
+            FileNotFoundError, OSError: The files went meanwhile, or cannot be read.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
+        """
+        from rocketstore.services.compaction.compacted_topics import compacted_messages
+
+        root = Path(self._open().layout.root)
+        queue = None if queue_id is None else whole_number("queue_id", queue_id, 0)
+        return compacted_messages(root, text("topic", topic), queue)

@@ -26,6 +26,7 @@ __all__ = ["cli", "run"]
 #: `cli.commands.<name>`, which is imported when the command is chosen: some need Rich or NumPy.
 COMMANDS: Final = {
     "bench": "How fast this machine stores and reads.",
+    "compact": "The latest message of each key, in a new store.",
     "demo": "Fill a store, kill its writers, check every byte.",
     "get": "The message at a physical offset.",
     "ingest": "Store lines of a file or a pipe.",
@@ -56,6 +57,7 @@ Examples:
   rocketstore rebuild data/orders
   rocketstore ship data/orders s3://lake/orders
   rocketstore trim --dry-run --max-age 7d data/orders
+  rocketstore compact --topic profiles data/users data/users-latest
   rocketstore spark export data/orders data/parquet
 \b
 Exit codes:

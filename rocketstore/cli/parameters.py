@@ -8,7 +8,7 @@ import functools
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,6 +24,7 @@ __all__ = [
     "QUEUE_ID",
     "STORE",
     "Moment",
+    "Span",
     "allow_stale_crc_option",
     "commit_log_dir_option",
     "config_option",
@@ -39,8 +40,11 @@ __all__ = [
 
 if TYPE_CHECKING:
     _Parameter = click.ParamType[datetime.datetime | int]
+    _Span = click.ParamType[datetime.timedelta]
 else:
-    _Parameter = click.ParamType  # generic in newer versions only
+    _Parameter = _Span = click.ParamType  # generic in newer versions only
+
+_SPANS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 #: Directories that only a store has; without any of them there is none.
 PARTS_OF_A_STORE = {"commitlog", "consumequeue", "batchconsumequeue", "rocketstore"}
@@ -135,6 +139,30 @@ class Moment(_Parameter):
         if moment.tzinfo is None:
             self.fail(f"{value!r} has no time zone: add Z or +01:00", param, ctx)
         return moment
+
+
+class Span(_Span):
+    """A time span: a whole number and s, m, h, d or w."""
+
+    name = "span"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        """`zero`: whether it may be 0."""
+        self._zero = zero
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime.timedelta:
+        if isinstance(value, datetime.timedelta):
+            return value
+        found = re.fullmatch(r"([0-9]{1,9})([smhdw])", value)
+        if found is None or not (self._zero or int(found[1])):
+            above = "" if self._zero else " above 0"
+            self.fail(f"{value!r} is no span{above}, such as 90m, 12h, 7d or 2w", param, ctx)
+        try:
+            return datetime.timedelta(**{_SPANS[found[2]]: int(found[1])})
+        except OverflowError:
+            self.fail(f"{value!r} is longer than any clock counts", param, ctx)
 
 
 _SHAPE = (

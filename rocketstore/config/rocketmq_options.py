@@ -34,7 +34,10 @@ _TRANSACTIONS = _NOT_BUILT + "store.transactions.check_back takes its times as a
 _TRANSFER = _NOT_BUILT + "a reader says itself how much it takes"
 _DIRECTORIES = "several, or one outside of the store, for reading only"
 _SWAP = _NOT_BUILT + "not wired in RocketMQ either (K-42)"
-_COMPACTION = _NOT_BUILT + "compacted topics are not part of this store"
+_COMPACTION = _NOT_BUILT + (
+    "nothing compacts by itself; `Store.compact` writes a new store, `Store.compacted` reads what "
+    "a broker compacted"
+)
 _LOCKS = _NOT_BUILT + "the append lock adapts by itself (K-25)"
 _EXTENSION = _NOT_BUILT + "extension files are read, not written"
 _SCHEDULE = _NOT_BUILT + "delivery of delayed messages has no such setting here"

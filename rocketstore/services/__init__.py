@@ -6,6 +6,8 @@ stops them before it closes; `rocketstore.service_access` has what `Store` shows
 
 - `delay`: delayed messages: what is due is put into its own topic (`put(..., delay_level=3)`,
   `Store.delayed`).
+- `compaction`: the latest message of each key, in a new store (`Store.compact`); reads the
+  compacted topics of RocketMQ 5 (`Store.compacted`).
 - `retention`: removes segments by age, size or use of the disk (`open(retention=…)`,
   `Store.retention`).
 - `transactions`: messages that are prepared first, and committed or rolled back later, in

@@ -14,9 +14,10 @@ from tests.aio.loops import open_small, run
 
 #: Only in threads.
 OF_THREADS = {
-    rocketstore.Store: {"delayed": "it reads files: `store.blocking.delayed`, in a thread"},
     rocketstore.Store: {
         "delayed": "it reads files: `blocking.delayed` in a thread",
+        "compact": "it reads the log twice: `blocking.compact` in a thread",
+        "compacted": "it waits for the disk: `blocking.compacted` in a thread",
         "retention": "it waits for the disk: `blocking.retention` in a thread",
         "transactions": "each call waits for the disk: `blocking.transactions` in a thread",
     },

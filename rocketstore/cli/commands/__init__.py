@@ -7,7 +7,8 @@ that a program would want as well.
 - Write: `ingest` stores lines. Read: `tail`, `get`, `query`.
 - Look: `stat` shows what a store has; `verify` checks it.
 - Mend: `recover` after a crash, `repair` damage in the log, `rebuild` queues and index.
-- Copy: `ship` sealed segments to an archive. Remove: `trim` the oldest of them.
+- Copy: `ship` sealed segments to an archive; `compact` the latest message of each key into a new
+  store. Remove: `trim` the oldest segments.
 - Try: `bench` measures this machine; `demo` fills a store, kills its writers and checks every byte.
 - `spark` runs jobs of `rocketstore.spark`.
 

@@ -13,38 +13,17 @@ import click
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.cli.parameters import STORE, Moment, file_options, open_to_read
+from rocketstore.cli.parameters import STORE, Moment, Span, file_options, open_to_read
 from rocketstore.cli.standard_streams import printable
 
 __all__ = ["command"]
 
 if TYPE_CHECKING:
-    _Span_ = click.ParamType[datetime.timedelta]
     _Size_ = click.ParamType[int]
 else:
-    _Span_ = _Size_ = click.ParamType  # generic in newer versions only
+    _Size_ = click.ParamType  # generic in newer versions only
 
-_SPANS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SIZES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-class _Span(_Span_):
-    """A time span: a whole number and s, m, h, d or w."""
-
-    name = "span"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime.timedelta:
-        if isinstance(value, datetime.timedelta):
-            return value
-        found = re.fullmatch(r"([0-9]{1,9})([smhdw])", value)
-        if found is None or not int(found[1]):
-            self.fail(f"{value!r} is no span above 0, such as 90m, 12h, 7d or 2w", param, ctx)
-        try:
-            return datetime.timedelta(**{_SPANS[found[2]]: int(found[1])})
-        except OverflowError:
-            self.fail(f"{value!r} is longer than any clock counts", param, ctx)
 
 
 class _Size(_Size_):
@@ -64,7 +43,7 @@ class _Size(_Size_):
 @click.command
 @STORE
 @click.option("--before", type=Moment(), help="Messages stored before this time may go.")
-@click.option("--max-age", type=_Span(), help="Messages older than this may go: 12h, 7d, 2w.")
+@click.option("--max-age", type=Span(), help="Messages older than this may go: 12h, 7d, 2w.")
 @click.option("--max-bytes", type=_Size(), help="The log may have no more bytes: 50G.")
 @click.option(
     "--keep-unconsumed-by",

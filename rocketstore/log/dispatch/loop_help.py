@@ -88,6 +88,7 @@ class LoopHelper:
         self._known: set[tuple[bytes, int]] = set()
         self._unsafe: set[bytes] = set()
         self._refused: set[tuple[bytes, int]] = set()
+        self._filled: set[tuple[bytes, int]] = set()
         self._restarts = Restarts()
         self._gaps: GapBudget | None = None
         self._gaps_from = 0
@@ -173,7 +174,11 @@ class LoopHelper:
                 self._gaps.take(queue.name, queue.written_end, queue_offset, believed=believed)
             filled = queue.fill_gap(queue_offset)
             if filled:  # else the open has filled it (`note_rebuilt`)
-                logger.warning(
+                # A compacted store has gaps without end: one line a queue.
+                again = (raw, queue.queue_id) in self._filled
+                self._filled.add((raw, queue.queue_id))
+                logger.log(
+                    logging.DEBUG if again else logging.WARNING,
                     "%s/%d: no record for %s before %d, filled with pre-blanks",
                     queue.topic, queue.queue_id, counted(filled, 'queue offset'), queue_offset,
                 )  # fmt: skip

@@ -1,0 +1,306 @@
+"""`compact`: reads a log twice, and writes the latest message of each key into a new store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from rocketstore._native.format.codec import decode_properties, decode_record
+from rocketstore.engine.open_options import SYSTEM_CLOCK
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import (
+    ConfigError,
+    CorruptRecordError,
+    MessageRejectedError,
+    MissingSegmentsError,
+    ReadFailedError,
+)
+from rocketstore.log.read.column_reader import LogFiles, ScanReport
+from rocketstore.scanning.scan import OnDamage, Scan
+from rocketstore.services.compaction.latest_keys import LatestKeys
+from rocketstore.services.compaction.new_store import NewStore, check_into
+from rocketstore.services.compaction.report import CompactionReport
+from rocketstore.store_info import StoreFacts, check_topics, log_bounds
+from rocketstore.values.arguments import one_of, texts
+from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values.system_flags import INNER_BATCH
+
+if TYPE_CHECKING:
+    from rocketstore.columns import Columns
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.services.compaction.new_log import NewLog
+    from rocketstore.values.callbacks import Progress
+
+__all__ = ["GRACE", "WithoutKey", "compact"]
+
+WithoutKey = Literal["keep", "drop"]
+
+#: How long a tombstone is kept, as in Kafka: for readers that have seen the message before it.
+GRACE: Final = timedelta(days=1)
+#: What RocketMQ's own topics begin with, or are; a key there is no key of an application.
+SYSTEM_PREFIXES: Final = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_")
+COLUMNS: Final = (
+    *("topic", "keys", "sys_flag", "queue_id", "queue_offset", "physical_offset"),
+    *("size", "body_size", "store_timestamp_ms"),
+)
+#: Prepared and rolled back records have this bit; no consumer is given them.
+NOT_DELIVERED: Final = 0x4
+#: A mark of `LatestKeys` is a physical offset and two bits: the message is a tombstone, and it is
+#: older than the grace.
+MARK_BITS: Final = 2
+TOMBSTONE: Final = 2
+OLD: Final = 1
+LISTED: Final = b"INNER_MULTI_DISPATCH"
+
+
+def compact(
+    store: StoreFacts,
+    topics: str | Iterable[str],
+    into: str | os.PathLike[str],
+    *,
+    tombstones: bool = True,
+    grace: timedelta = GRACE,
+    without_key: WithoutKey = "keep",
+    keep_offsets: bool = True,
+    on_damage: OnDamage = "raise",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> CompactionReport:
+    """`Store.compact`."""
+    began = time.monotonic()
+    names = _checked_topics(topics)
+    one_of("tombstones", tombstones, (True, False))
+    one_of("without_key", without_key, ("keep", "drop"))
+    one_of("keep_offsets", keep_offsets, (True, False))
+    one_of("on_damage", on_damage, ("raise", "skip"))
+    one_of("dry_run", dry_run, (True, False))
+    if not isinstance(grace, timedelta):
+        raise TypeError(f"grace = {grace!r}: a datetime.timedelta")
+    if grace < timedelta():
+        raise ValueError(f"grace = {grace}: 0 or more")
+    layout, begin, end = log_bounds(store)
+    target = check_into(into, layout)
+    check_topics(store, names, must_exist=True)
+    if on_damage == "raise" and store.recovery.missing:
+        # Where the last segments are missing, older messages would pass for the latest.
+        raise MissingSegmentsError(f"{store.path}: {'; '.join(store.recovery.missing)}")
+    engine = store._open()
+    clock = engine.write.clock if isinstance(engine, WritingEngine) else SYSTEM_CLOCK
+    run = _Run(
+        scan=Scan(
+            path=os.fspath(layout.root),
+            begin_offset=begin,
+            end_offset=max(begin, end),
+            limit_offset=max(begin, end),
+            columns=COLUMNS,
+            filter=RecordFilter.of(topics=names),
+            on_damage=on_damage,
+            whole=True,
+            log_directories=tuple(map(os.fspath, layout.log_directories)),
+        ),
+        old_ms=clock.now_ms() - grace // timedelta(milliseconds=1) if tombstones else None,
+        keeps_keyless=without_key == "keep",
+        keeps_offsets=keep_offsets,
+        progress=progress,
+    )
+    latest = run.look()
+    if not dry_run:
+        config = store.config
+        with NewStore(target, config) as made:
+            run.copy(latest, layout, made.log)
+            made.finish(run.skipped, run.last_ms)
+    report = replace(run.report, path=store.path, into=target, topics=tuple(sorted(names)))
+    return replace(report, dry_run=dry_run, seconds=time.monotonic() - began)
+
+
+def _checked_topics(topics: str | Iterable[str]) -> frozenset[str]:
+    names = frozenset(texts("topics", topics, "a topic, or several"))
+    if not names:
+        raise ValueError("topics: at least one")
+    for name in sorted(names):
+        if name.startswith(SYSTEM_PREFIXES):
+            raise ConfigError("topics", name, "a topic of RocketMQ itself, whose keys are no keys")
+    return names
+
+
+@dataclass(slots=True)
+class _Run:
+    """One compaction: `look`, then `copy`."""
+
+    scan: Scan
+    #: Tombstones stored before this time go, ms since 1970; None: an empty body is none.
+    old_ms: int | None
+    keeps_keyless: bool
+    keeps_offsets: bool
+    progress: Progress | None
+    report: CompactionReport = field(init=False)
+    #: Queue offsets between kept messages.
+    skipped: int = 0
+    #: Store time of the last kept message.
+    last_ms: int = 0
+    _next: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def look(self) -> Any:
+        """The physical offsets of the messages with a key that stay, rising; and the report of a
+        dry run."""
+        keys = LatestKeys()
+        keyed = keyless = hidden = 0
+        for chunk in self._chunks("look"):
+            _refuse_batches(chunk)
+            delivered = chunk["sys_flag"] & NOT_DELIVERED == 0
+            found = list(_keys(chunk, np.flatnonzero(delivered).tolist(), keys))
+            hidden += int((~delivered).sum())
+            keyless += int(delivered.sum()) - len(found)
+            keyed += len(found)
+            marks = self._marks(chunk)
+            keys.add([key for _, key in found], [marks[row] for row, _ in found])
+        latest = keys.take()
+        dead = (latest & TOMBSTONE) != 0
+        dropped = dead & ((latest & OLD) != 0)
+        count, gone = len(latest), int(dropped.sum())
+        kept_keyless = keyless if self.keeps_keyless else 0
+        self.report = CompactionReport(
+            path="",
+            into="",
+            topics=(),
+            begin=self.scan.begin_offset,
+            end=self.scan.end_offset,
+            messages=keyed + keyless,
+            keys=count,
+            kept=count - gone + kept_keyless,
+            superseded=keyed - count,
+            tombstones_kept=int(dead.sum()) - gone,
+            tombstones_dropped=gone,
+            without_key=keyless,
+            without_key_kept=kept_keyless,
+            undelivered=hidden,
+            **_damage(self.scan.report),
+        )
+        return latest[~dropped] >> MARK_BITS
+
+    def copy(self, latest: Any, layout: StoreLayout, log: NewLog) -> None:
+        """Writes what stays, in the order of the log."""
+        copied, files = 0, LogFiles(layout)
+        try:
+            for chunk in self._chunks("copy"):
+                rows = self._rows_that_stay(chunk, latest)
+                copied += len(rows)
+                self._copy_rows(chunk, rows, files, log)
+        finally:
+            files.close()
+        if copied != self.report.kept:
+            raise ReadFailedError(
+                f"{self.scan.path}: {self.report.kept - copied} of {self.report.kept} messages are "
+                "not there any more: the log was trimmed or damaged meanwhile; run it again"
+            )
+        self.report = replace(
+            self.report,
+            skipped_offsets=self.skipped,
+            bytes_written=log.record_bytes,
+            **_damage(self.scan.report),
+        )
+
+    def _chunks(self, what: str) -> Iterator[Columns]:
+        begin, total = self.scan.begin_offset, self.scan.end_offset - self.scan.begin_offset
+        for chunk in self.scan:
+            yield chunk
+            if self.progress is not None:
+                self.progress(what, min(chunk.end_offset - begin, total), total)
+        if self.progress is not None:
+            self.progress(what, total, total)
+
+    def _marks(self, chunk: Columns) -> list[int]:
+        marks = chunk["physical_offset"].astype(np.int64) << MARK_BITS
+        if self.old_ms is not None:
+            dead = chunk["body_size"] == 0
+            marks |= np.where(dead, TOMBSTONE, 0)
+            marks |= np.where(dead & (chunk["store_timestamp_ms"] < self.old_ms), OLD, 0)
+        found: list[int] = marks.tolist()
+        return found
+
+    def _rows_that_stay(self, chunk: Columns, latest: Any) -> list[int]:
+        offsets = chunk["physical_offset"]
+        low, high = np.searchsorted(latest, [offsets[0], offsets[-1] + 1])
+        stays = np.isin(offsets, latest[low:high], assume_unique=True)
+        if self.report.without_key_kept:
+            delivered = chunk["sys_flag"] & NOT_DELIVERED == 0
+            others = np.flatnonzero(delivered & ~stays).tolist()
+            keyed = {row for row, _ in _keys(chunk, others, None)}
+            stays[[row for row in others if row not in keyed]] = True
+        rows: list[int] = np.flatnonzero(stays).tolist()
+        return rows
+
+    def _copy_rows(self, chunk: Columns, rows: list[int], files: LogFiles, log: NewLog) -> None:
+        offsets, sizes = chunk["physical_offset"].tolist(), chunk["size"].tolist()
+        topics, queue_ids = chunk["topic"].tolist(), chunk["queue_id"].tolist()
+        queue_offsets = chunk["queue_offset"].tolist()
+        for row in rows:
+            offset = offsets[row]
+            file = files.at(offset)
+            if file is None:
+                raise ReadFailedError(f"{self.scan.path}: the log was trimmed meanwhile")
+            record = file.read(offset - file.start_offset, sizes[row])
+            if LISTED in record:
+                _refuse_listed(record, offset)
+            queue = topics[row], queue_ids[row]
+            log.append(record, self._number(queue, queue_offsets[row], offset))
+        if rows:
+            self.last_ms = int(chunk["store_timestamp_ms"][rows[-1]])
+
+    def _number(self, queue: tuple[str, int], queue_offset: int, offset: int) -> int:
+        """The queue offset of the copy of the message at `offset`."""
+        if not self.keeps_offsets:
+            queue_offset = self._next.get(queue, 0)
+        expected = self._next.get(queue, queue_offset)
+        if queue_offset < expected:
+            raise CorruptRecordError(
+                offset,
+                f"queue offset {queue_offset} of {queue[0]}/{queue[1]} follows {expected - 1}: the "
+                "numbers of the queue began again; only keep_offsets=False can copy both",
+            )
+        self.skipped += queue_offset - expected
+        self._next[queue] = queue_offset + 1
+        return queue_offset
+
+
+def _keys(
+    chunk: Columns, rows: Iterable[int], table: LatestKeys | None
+) -> Iterator[tuple[int, bytes]]:
+    """Those of the rows that have a key which is not blank, and it, behind the prefix of its
+    topic."""
+    column, topics = chunk["keys"], chunk["topic"]
+    data, ends = column.data.tobytes(), column.offsets.tolist()
+    prefixes = [b"" if table is None else table.prefix(topic) for topic in topics.values]
+    codes = topics.codes.tolist()
+    for row in rows:
+        key = data[ends[row] : ends[row + 1]]
+        if key and not key.isspace():
+            yield row, prefixes[codes[row]] + key
+
+
+def _refuse_batches(chunk: Columns) -> None:
+    batches = np.flatnonzero(chunk["sys_flag"] & INNER_BATCH)
+    if len(batches):
+        offset = int(chunk["physical_offset"][batches[0]])
+        raise MessageRejectedError(
+            f"the record at {offset} is an inner batch: its messages have one place together, and "
+            "keys of their own; the job `compact` of rocketstore.spark takes them apart"
+        )
+
+
+def _refuse_listed(record: bytes, offset: int) -> None:
+    if LISTED.decode() in decode_properties(decode_record(record, verify=False)["properties"]):
+        raise MessageRejectedError(
+            f"the message at {offset} is in light queues as well ({LISTED.decode()}), whose "
+            "offsets a copy cannot keep; drop such topics from `topics`"
+        )
+
+
+def _damage(report: ScanReport) -> dict[str, Any]:
+    return {"damage_count": report.damage_count, "damage": tuple(report.damage)}

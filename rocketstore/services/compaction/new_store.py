@@ -1,0 +1,138 @@
+"""The new store of a compaction: made in a work directory, and named when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from rocketstore._native.os import syscalls
+from rocketstore.archive.object_store import is_uri
+from rocketstore.config import StoreConfig
+from rocketstore.engine.open import open_engine
+from rocketstore.engine.open_options import Options
+from rocketstore.errors import ConfigError, StoreFailedError
+from rocketstore.log.layout import destroy
+from rocketstore.log.layout.atomic_files import sync_file_system
+from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.services.compaction.new_log import NewLog
+
+if TYPE_CHECKING:
+    from rocketstore.engine.engine import Engine
+
+__all__ = ["NewStore", "check_into"]
+
+#: Name of the work directory, by the name of the store that is made.
+WORK: Final = ".{}.compacting"
+#: What the new store takes over from the config of its source.
+SHAPES: Final = (
+    "commit_log_file_size_bytes",
+    "consume_queue_file_size_bytes",
+    "index_enabled",
+    "index_slots",
+    "index_entries",
+)
+
+
+def check_into(into: str | os.PathLike[str], source: StoreLayout) -> str:
+    """The path of the new store, absolute, where nothing is yet.
+
+    Raises:
+        ConfigError: it is in the source, or the reverse; something is there; or it is a URI.
+        TypeError: it is no path.
+    """
+    given = os.fspath(into)
+    if not isinstance(given, str):
+        raise TypeError(f"into = {given!r}: a path as text")
+    if is_uri(given):
+        raise ConfigError("into", given, "a directory of this machine, not a URI")
+    if not given:
+        raise ConfigError("into", given, "the path of a directory")
+    path = os.path.realpath(given)
+    roots = [os.path.realpath(one) for one in (source.root, *source.logs)]
+    for root in roots:
+        if path == root or path.startswith(root + os.sep) or root.startswith(path + os.sep):
+            raise ConfigError("into", given, f"outside of the store that is read, {source.root}")
+    if os.path.isdir(path):
+        if os.listdir(path):
+            raise ConfigError("into", given, "it is not empty; a new directory, or an empty one")
+    elif os.path.lexists(path):
+        raise ConfigError("into", given, "it is no directory; a new directory, or an empty one")
+    return path
+
+
+class NewStore:
+    """Within its context `log` is written. `finish` makes queues and index and gives the store its
+    name; without it nothing is left.
+
+    The work directory lies next to the new store, on the same disk. A process that was killed
+    leaves it; the next compaction to this path removes it. Its lock keeps two of them apart.
+    """
+
+    def __init__(self, path: str, config: StoreConfig) -> None:
+        self._path = path
+        self._work = Path(path).with_name(WORK.format(Path(path).name))
+        self._store = self._work / "store"
+        self._config = StoreConfig(**{name: getattr(config, name) for name in SHAPES})
+
+    def __enter__(self) -> Self:
+        """Raises StoreLockedError where another compaction makes this store, and OSError."""
+        os.makedirs(self._work.parent, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            syscalls.mkdir(os.fspath(self._work))
+        self._lock = StoreLock.acquire(StoreLayout(self._work))
+        try:
+            self._clear()
+            syscalls.mkdir(os.fspath(self._store))
+            directory = StoreLayout(self._store).commit_log
+            syscalls.mkdir(os.fspath(directory))
+            self.log = NewLog(directory, self._config.commit_log_file_size_bytes)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.log.abandon()
+        self._remove()
+
+    def finish(self, skipped_offsets: int, last_ms: int) -> None:
+        """Called once, when all records are written."""
+        self.log.finish(skipped_offsets, last_ms)
+        engine = open_engine(os.fspath(self._store), "rw", Options(self._config))
+        try:
+            self._check(engine)
+        finally:
+            engine.close()
+        if StoreLock.probe(StoreLayout(self._store)) is not None:
+            # A close does not wait where a signal's handler called `compact` in the middle of a put.
+            raise StoreFailedError(f"{self._path}: the new store is still open, run it again")
+        sync_file_system(self._store)  # names of files as well, before the store has its own
+        syscalls.rename(os.fspath(self._store), self._path)
+        syscalls.sync_directory(os.path.dirname(self._path))
+
+    def _check(self, engine: Engine) -> None:
+        """Raises StoreFailedError unless the store has all that was written: never seen."""
+        found = engine.recovery
+        whole = not self.log.segments or (found.begin, found.end) == (self.log.begin, self.log.end)
+        if not whole or found.damage or found.unplaced_messages:
+            raise StoreFailedError(f"{self._path}: the new store is not what was written: {found}")
+
+    def _clear(self) -> None:
+        """What a process left that was killed."""
+        destroy.remove_tree(self._work, but=StoreLayout(self._work).lock)
+
+    def _remove(self) -> None:
+        try:
+            destroy.remove_tree(self._work)
+            syscalls.rmdir(os.fspath(self._work))
+        finally:
+            self._lock.release()

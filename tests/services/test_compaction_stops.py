@@ -1,0 +1,258 @@
+"""What a compaction refuses, and what is left when it is stopped: nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore import Store, tools
+from rocketstore._native.format.codec import crc31, encode_batch, encode_record
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.services.compaction import compaction
+from rocketstore.services.compaction.new_log import NewLog
+from rocketstore.values.system_flags import INNER_BATCH
+from tests.services.compacting import SHAPE, fill_at_random, messages, put
+from tests.support.small_store import SEGMENT, dispatched, open_small, segments
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with open_small(tmp_path / "s") as opened:
+        put(opened, b"1", "a")
+        dispatched(opened)
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("into", "said"),
+    [
+        ("s", "outside of the store"),
+        ("s/inner", "outside of the store"),
+        (".", "outside of the store"),
+        ("full", "not empty"),
+        ("file", "no directory"),
+        ("", "the path of a directory"),
+        ("s3://bucket/x", "not a URI"),
+    ],
+)
+def test_where_the_new_store_may_not_be(tmp_path: Path, store: Store, into: str, said: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    (tmp_path / "file").touch()
+    path = into if into in ("", "s3://bucket/x") else tmp_path / into
+    with pytest.raises(rocketstore.ConfigError, match=said) as refused:
+        store.compact("users", into=path)
+    assert refused.value.field == "into"
+
+
+def test_an_empty_directory_is_taken(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "t").mkdir()
+    store.compact("users", into=str(tmp_path / "t"))
+    assert [one.body for one in messages(tmp_path / "t")] == [b"1"]
+    with pytest.raises(rocketstore.ConfigError, match="not empty"):
+        store.compact("users", into=tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"topics": "nobody"}, rocketstore.QueueNotFoundError),
+        ({"topics": "a/b"}, rocketstore.InvalidTopicError),
+        ({"topics": []}, ValueError),
+        ({"topics": 7}, TypeError),
+        ({"topics": "SCHEDULE_TOPIC_XXXX"}, rocketstore.ConfigError),
+        ({"topics": "RMQ_SYS_TRANS_HALF_TOPIC"}, rocketstore.ConfigError),
+        ({"grace": -timedelta(1)}, ValueError),
+        ({"grace": 5}, TypeError),
+        ({"without_key": "some"}, ValueError),
+        ({"on_damage": "no"}, ValueError),
+        ({"into": b"bytes"}, TypeError),
+        ({"into": None}, TypeError),
+    ],
+)
+def test_arguments_that_mean_nothing(
+    tmp_path: Path, store: Store, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    given = {"into": tmp_path / "t", **arguments}
+    with pytest.raises(error):
+        store.compact(given.pop("topics", "users"), **given)
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_light_queues_are_refused(tmp_path: Path, store: Store) -> None:
+    listed = {"KEYS": "b", "INNER_MULTI_DISPATCH": "%LMQ%x"}
+    store.put_message("users", b"2", properties=listed)
+    store.put_message("users", b"says INNER_MULTI_DISPATCH", properties={"KEYS": "c"})
+    dispatched(store)
+    with pytest.raises(rocketstore.MessageRejectedError, match="light queues"):
+        store.compact("users", into=tmp_path / "t")
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_inner_batches_are_refused(tmp_path: Path) -> None:
+    """Such as a broker of RocketMQ 5 writes; it has one next to ordinary messages."""
+    plain = encode_record(topic="users", body=b"1", properties=b"KEYS\1a", store_timestamp_ms=1)
+    batch = encode_record(
+        topic="users",
+        body=encode_batch([(0, b"2", b""), (0, b"3", b"")]),
+        properties=b"KEYS\1b\2INNER_NUM\x012\2INNER_BASE\x011",
+        sys_flag=INNER_BATCH,
+        queue_offset=1,
+        physical_offset=len(plain),
+        store_timestamp_ms=2,
+    )
+    log = tmp_path / "s" / "commitlog"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}").write_bytes((plain + batch).ljust(SEGMENT, b"\0"))
+    refused = pytest.raises(rocketstore.MessageRejectedError, match="is an inner batch")
+    with open_small(tmp_path / "s", "r") as store, refused:
+        store.compact("users", into=tmp_path / "t")
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_missing_segments_are_refused(tmp_path: Path) -> None:
+    """Without the last segments older messages would pass for the latest ones."""
+    fill_at_random(tmp_path / "s", 6)
+    segments(tmp_path / "s")[-1].unlink()
+    with open_small(tmp_path / "s", "r", force=True) as store:
+        assert store.recovery.missing
+        with pytest.raises(rocketstore.MissingSegmentsError):
+            store.compact("users", into=tmp_path / "t")
+        assert not (tmp_path / "t").exists()
+        assert store.compact("users", into=tmp_path / "t", on_damage="skip").kept
+
+
+def test_a_queue_whose_numbers_began_again(tmp_path: Path) -> None:
+    """The topic was deleted and made again: one queue cannot have both, but with new numbers."""
+    with open_small(tmp_path / "s") as store:
+        for n in range(5):
+            put(store, b"%d" % n, f"k{n}")
+        dispatched(store)
+    data = bytearray(segments(tmp_path / "s")[0].read_bytes())
+    with open_small(tmp_path / "s", "r") as store:
+        last = list(store.consumer("users"))[-1]
+    data[last.physical_offset + 20 : last.physical_offset + 28] = bytes(8)
+    at = last.physical_offset + last.size
+    if data[at - 20 : at - 11] == b"__CRC32#\x01":
+        crc = str(crc31(bytes(data[last.physical_offset : at - 20])))
+        data[at - 11 : at - 1] = crc[::-1].ljust(10, "0").encode()
+    segments(tmp_path / "s")[0].write_bytes(data)
+    with open_small(tmp_path / "s", "r") as store:
+        with pytest.raises(rocketstore.CorruptRecordError, match="began again"):
+            store.compact("users", into=tmp_path / "t")
+        assert not (tmp_path / "t").exists()
+        store.compact("users", into=tmp_path / "t", keep_offsets=False)
+    assert [one.body for one in messages(tmp_path / "t")] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_damage_is_named_or_refused(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        put(store, b"1", "a")
+        hit = put(store, b"2", "a")
+        put(store, b"3", "b")
+        dispatched(store)
+    path = segments(tmp_path / "s")[0]
+    with path.open("r+b") as file:
+        file.seek(hit.physical_offset + 90)
+        file.write(b"\xff")
+    with open_small(tmp_path / "s", "r") as store:
+        with pytest.raises(rocketstore.CorruptRecordError):
+            store.compact("users", into=tmp_path / "t")
+        assert os.listdir(tmp_path) == ["s"]
+        report = store.compact("users", into=tmp_path / "t", on_damage="skip")
+    assert [one.body for one in messages(tmp_path / "t")] == [b"1", b"3"]
+    assert report.damage_count == 1
+    assert report.damage[0].start == hit.physical_offset
+    assert "damage in the source: [" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [("raise", rocketstore.OffsetOutOfRangeError), ("skip", rocketstore.ReadFailedError)],
+)
+def test_a_trim_between_the_two_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Any, error: type[Exception]
+) -> None:
+    fill_at_random(tmp_path / "s", 1)
+    copied = compaction._Run.copy
+    with open_small(tmp_path / "s") as store:
+
+        def trim_first(*arguments: Any) -> None:
+            store.trim(before_offset=store.end_offset - 1)
+            copied(*arguments)
+
+        monkeypatch.setattr(compaction._Run, "copy", trim_first)
+        with pytest.raises(error):
+            store.compact("users", into=tmp_path / "t", on_damage=how)
+    assert os.listdir(tmp_path) == ["s"]
+
+
+# ---- a stop ----
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [(NewLog, "append"), (NewLog, "finish"), (WritingEngine, "close")],
+)
+def test_an_error_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: type, name: str
+) -> None:
+    fill_at_random(tmp_path / "s", 3)
+    plain = getattr(target, name)
+
+    def stop(*arguments: Any) -> None:
+        if name == "close":
+            plain(*arguments)
+        raise KeyboardInterrupt
+
+    with open_small(tmp_path / "s", "r") as store, monkeypatch.context() as patched:
+        patched.setattr(target, name, stop)
+        with pytest.raises(KeyboardInterrupt):
+            store.compact("users", into=tmp_path / "t")
+    assert os.listdir(tmp_path) == ["s"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from rocketstore.services.compaction.new_log import NewLog
+from tests.support.small_store import open_small
+source, into, at = sys.argv[1:]
+def wait(*_):
+    print("there", flush=True)
+    sys.stdin.read()
+if at == "append":
+    NewLog.append = wait
+with open_small(Path(source), "r") as store:
+    if at == "rename":
+        from rocketstore._native.os import syscalls
+        syscalls.rename = wait
+    store.compact("users", into=into)
+"""
+
+
+@pytest.mark.parametrize("at", ["append", "rename"])
+def test_a_kill_leaves_no_store_and_the_next_run_makes_it(tmp_path: Path, at: str) -> None:
+    fill_at_random(tmp_path / "s", 4)
+    source, into = tmp_path / "s", tmp_path / "t"
+    argv = [sys.executable, "-c", KILLED, os.fspath(source), os.fspath(into), at]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"there\n"
+        with open_small(source, "r") as store, pytest.raises(rocketstore.StoreLockedError):
+            store.compact("users", into=into)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert not into.exists()
+    with open_small(source, "r") as store:
+        store.compact("users", into=into)
+    assert sorted(os.listdir(tmp_path)) == ["s", "t"]
+    assert not tools.verify(into, **SHAPE).faults
