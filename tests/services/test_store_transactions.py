@@ -11,10 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore import (
-    BackpressureError,
     ConfigError,
-    DurabilityTimeoutError,
-    GroupClaimedError,
     MessageRejectedError,
     MessageTooLargeError,
     NoGroupError,
@@ -32,9 +29,6 @@ from tests.support.transactions import (
     GROUP,
     NOTHING,
     RECORDS,
-    THREE,
-    Died,
-    died,
     filled,
     open_small,
     state,
@@ -236,151 +230,6 @@ def test_a_store_that_only_reads_and_a_closed_one(tmp_path: Path) -> None:
             act()
     with open_small(tmp_path) as store:
         assert state(store) == NOTHING
-
-
-# ---- errors of a commit ----
-
-
-def test_a_disk_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in the log, no other consumer of the group begins meanwhile, and commit() goes on."""
-    with filled(tmp_path) as store:
-        consumer = store.consumer("in", group="work")
-        tx = store.transaction()
-        tx.put("out", b"1")
-        tx.commit_offsets(consumer, {0: 4})
-        with monkeypatch.context() as patch:
-            late = lambda *_: (_ for _ in ()).throw(DurabilityTimeoutError("late"))  # noqa: E731
-            patch.setattr(commits.Commits, "_wait", late)
-            with pytest.raises(DurabilityTimeoutError):
-                tx.commit()
-        assert tx.outcome == "commit"
-        consumer.close()
-        with pytest.raises(GroupClaimedError, match="a transaction that is not on disk yet"):
-            store.consumer("in", group="work")
-        tx.commit()
-        assert state(store) == ([b"1"], [], 4)
-        store.consumer("in", group="work").close()
-
-
-def test_offsets_that_cannot_be_stored_are_stored_by_the_next_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with filled(tmp_path) as store:
-        with monkeypatch.context() as patch:
-            patch.setattr(store._engine.offsets, "commit_moves", died)
-            with pytest.raises(Died):
-                work(store)
-        assert state(store) == (THREE, THREE, 1)
-        with store.transaction() as tx:
-            tx.put("else", b"")
-        assert state(store) == ALL
-
-
-def test_a_signal_amid_an_append_leaves_nobody_unsure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with filled(tmp_path) as store:
-        tx = store.transaction()
-        tx.put("out", b"1")
-        real = commits.Commits._append
-
-        def interrupted(self: Any, record: Any) -> Any:
-            real(self, record)
-            self._next -= 1  # the line behind the put did not run
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(commits.Commits, "_append", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                tx.commit()
-        assert tx.outcome is None
-        tx.commit()
-        assert state(store) == ([b"1"], [], 1)
-        assert len(everything(store, RECORDS)) == 1
-
-
-def test_a_signal_behind_an_append_does_not_append_twice_and_cannot_be_rolled_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with filled(tmp_path) as store:
-        real = commits.Commits.append
-
-        def interrupted(self: Any, *arguments: Any) -> Any:
-            real(self, *arguments)
-            raise KeyboardInterrupt
-
-        again, back = store.transaction(), store.transaction()
-        with monkeypatch.context() as patch:
-            patch.setattr(commits.Commits, "append", interrupted)
-            again.put("out", b"1")
-            with pytest.raises(KeyboardInterrupt):
-                again.commit()
-            with pytest.raises(KeyboardInterrupt), back:
-                back.put("out", b"2")
-                back.commit()
-        again.commit()
-        assert (again.outcome, back.outcome) == ("commit", "commit")
-        with pytest.raises(TransactionSettledError, match="was committed: rollback"):
-            back.rollback()
-        back.commit()
-        assert state(store)[0] == [b"1", b"2"]
-        assert not commits.commits_of(store._engine)._unheard
-
-
-def test_offsets_that_are_stored_already_write_nothing(tmp_path: Path) -> None:
-    with filled(tmp_path) as store, store.consumer("in", group="work") as consumer:
-        end = store.end_offset
-        with store.transaction() as tx:
-            assert tx.commit_offsets(consumer) == {0: 1}
-        assert (tx.outcome, store.end_offset) == ("commit", end)
-
-
-def test_a_commit_inside_a_commit_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with filled(tmp_path) as store:
-        one, other = store.transaction(), store.transaction()
-        one.put("out", b"1")
-        other.put("out", b"2")
-        real = commits.Commits._append
-
-        def handler(self: Any, record: Any) -> Any:
-            with pytest.raises(BackpressureError, match="outside the signal handler"):
-                other.commit()
-            return real(self, record)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(commits.Commits, "_append", handler)
-            one.commit()
-        other.commit()
-        assert state(store)[0] == [b"1", b"2"]
-
-
-def test_threads_commit_at_the_same_time(tmp_path: Path) -> None:
-    """Each reads a queue of its own, and works each message once."""
-    with open_small(tmp_path) as store:
-        for n in range(4):
-            store.writer("in", queue_id=n).put_batch([b"%d" % i for i in range(20)])
-
-        def loop(n: int) -> None:
-            with store.consumer("in", queue_id=n, group="work") as consumer:
-                while messages := consumer.poll(3):
-                    with store.transaction() as tx:
-                        for message in messages:
-                            tx.put("out", message.body, queue_id=n)
-                        tx.commit_offsets(consumer)
-
-        threads = [threading.Thread(target=loop, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    with open_small(tmp_path) as store:
-        for n in range(4):
-            found = [m.body for m in store.consumer("out", queue_id=n)]
-            assert found == [b"%d" % i for i in range(20)]
-        assert store._engine.offsets.get("in", "work") == dict.fromkeys(range(4), 20)
-        assert store._engine.offsets.get(RECORDS, GROUP) == {0: len(everything(store, RECORDS))}
 
 
 def test_without_offsets_a_commit_promises_what_the_store_does(tmp_path: Path) -> None:
