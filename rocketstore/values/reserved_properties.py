@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["RESERVED_PROPERTIES"]
+__all__ = ["RESERVED_PROPERTIES", "refused_in_transaction"]
 
 _OWN_ARGUMENT = "use the argument of put instead"
 _SERVICE = "it belongs to a service that is not part of put; put_message takes it as it is"
@@ -47,3 +47,11 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
         _SERVICE,
     ),
 }
+
+
+def refused_in_transaction(name: str) -> str | None:
+    """Why a message of a transaction cannot have this property, and what to do instead; None: it
+    can."""
+    if name == "DELAY":
+        return "it cannot be delayed; put_message takes a delayed message outside the transaction"
+    return RESERVED_PROPERTIES.get(name)

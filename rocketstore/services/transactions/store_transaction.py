@@ -25,7 +25,7 @@ from rocketstore.services.transactions.half_messages import HALF_TOPIC, OP_TOPIC
 from rocketstore.values.arguments import text
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.public import public
-from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+from rocketstore.values.reserved_properties import refused_in_transaction
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class StoreTransaction:
             self._engine.check_topic(topic)
             (queue_id,) = queue_ids_of(queue_id, None)
             for name in properties or {}:
-                reason = RESERVED_PROPERTIES.get(name)
+                reason = refused_in_transaction(name)
                 if reason is not None:
                     raise MessageRejectedError(f"property {name!r} in a transaction: {reason}")
             born_ms = self._engine.write.clock.now_ms()

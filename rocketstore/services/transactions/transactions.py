@@ -24,7 +24,7 @@ from rocketstore.services.transactions.open_table import Entry
 from rocketstore.services.transactions.settling import Settling
 from rocketstore.values.arguments import seconds, text, whole_number
 from rocketstore.values.durability import queue_ids_of
-from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+from rocketstore.values.reserved_properties import refused_in_transaction
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _properties(
 ) -> dict[str, str]:
     """As a put has them: names of RocketMQ's are refused, a delay too."""
     for name in properties or {}:
-        reason = RESERVED_PROPERTIES.get(name)
+        reason = refused_in_transaction(name)
         if reason is not None:
             raise MessageRejectedError(f"property {name!r} of a half message: {reason}")
     given = dict(properties or {})
