@@ -243,9 +243,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     def _load(module):
         try:
             return importlib.import_module(module)
-        except (ImportError, MemoryError) as error:
-            said = str(error)
-            if not isinstance(error, MemoryError) and " map " not in said and " memory" not in said:
+        except (ImportError, MemoryError, SystemError) as error:
+            # CPython says the last of these where it finds no memory for a named tuple, say.
+            words = (" map ", " memory", "error return without exception set")
+            if not isinstance(error, MemoryError) and not any(map(str(error).count, words)):
                 raise
             limits = "vm.max_map_count (sysctl -w) or RLIMIT_AS (ulimit -v)"
             text = f"{module} cannot be loaded: no mappings or memory are left, raise {limits}"
