@@ -43,13 +43,16 @@ def test_an_exception_and_a_cancelled_task_leave_no_trace(tmp_path: Path) -> Non
                     raise ZeroDivisionError
             assert tx.outcome == "rollback"
 
+            begun = asyncio.Event()
+
             async def work() -> None:
                 async with store.transaction() as tx:
                     await tx.put("out", b"no")
-                    await asyncio.sleep(60)
+                    begun.set()
+                    await asyncio.Event().wait()
 
             task = asyncio.create_task(work())
-            await asyncio.sleep(0.05)
+            await begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
