@@ -13,6 +13,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore.errors import (
+    BackpressureError,
     ConfigError,
     MessageRejectedError,
     QueueOffsetMismatchError,
@@ -245,6 +246,21 @@ def test_an_append_that_was_interrupted_is_looked_for(tmp_path: Path) -> None:
             ids.put("t", "id", interrupted)
         assert writer.put(b"a", unique_id="id").duplicate
         assert not ids._unsure and not ids._taken
+
+
+def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(tmp_path: Path) -> None:
+    """As by a signal's handler, which the interrupted put would wait for."""
+    with open_small(tmp_path) as store:
+        writer, ids = store.writer("t"), store._engine.unique_ids
+
+        def append() -> rocketstore.PutResult:
+            with pytest.raises(BackpressureError, match="unique_id = 'a': this thread"):
+                writer.put(b"inner", unique_id="a")
+            assert not writer.put(b"other", unique_id="b").duplicate
+            return writer.put(b"outer")
+
+        ids.put("t", "a", append)
+        assert [m.body for m in store.consumer("t")] == [b"other", b"outer"]
 
 
 def test_a_closed_store_refuses(tmp_path: Path) -> None:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.append.put_result import as_duplicate, restore_put_result
 from rocketstore._native.format.codec import encode_properties, pack_host
-from rocketstore.errors import ConfigError, MessageRejectedError, StoreBehindError
+from rocketstore.errors import (
+    BackpressureError,
+    ConfigError,
+    MessageRejectedError,
+    StoreBehindError,
+)
 from rocketstore.log.read.query import KeyQuery, query_by_key
 from rocketstore.values.arguments import text
 
@@ -49,10 +54,11 @@ class UniqueIds:
         self._positions = positions
         self._flush = flush
         self._left = threading.Condition(threading.Lock())
-        self._taken: set[Claim] = set()
-        #: Of messages that may not be indexed yet, about in the order of the log.
+        #: Ids whose put is under way, with the thread that puts.
+        self._taken: dict[Claim, int] = {}
+        #: The results of messages that the index may lack yet, about in the order of the log.
         self._recent: dict[Claim, PutResult] = {}
-        #: Of which it is not known whether they came into the log.
+        #: Ids whose append was interrupted: nobody knows whether the log has the message.
         self._unsure: set[Claim] = set()
 
     def put(self, topic: str, unique_id: str, append: Callable[[], PutResult]) -> PutResult:
@@ -62,6 +68,7 @@ class UniqueIds:
             ConfigError: the store has no index.
             StoreBehindError: queues or index lack messages, so an id may be hidden.
             MessageRejectedError: what cannot be a property.
+            BackpressureError: this thread is putting this id already, below a signal's handler.
         """
         index = self._index
         if index is None:
@@ -72,13 +79,18 @@ class UniqueIds:
         self._reader.source.check()  # before the lock, which a forked child may never get
         claim = topic, unique_id
         with self._left:
+            if self._taken.get(claim) == threading.get_ident():
+                raise BackpressureError(
+                    f"unique_id = {unique_id!r}: this thread is putting it already, try again "
+                    "outside the signal handler"
+                )
             self._left.wait_for(lambda: claim not in self._taken)
-            self._taken.add(claim)
+            self._taken[claim] = threading.get_ident()
         try:
             return self._put(index, claim, append)
         finally:
             with self._left:
-                self._taken.discard(claim)
+                self._taken.pop(claim, None)
                 self._left.notify_all()
 
     def _put(self, index: IndexStore, claim: Claim, append: Callable[[], PutResult]) -> PutResult:
