@@ -65,7 +65,8 @@ class ServiceAccess(StoreFacts):
             store.retention.run(rule)
 
         A store that was opened with `retention=rule` applies it from a thread: whenever a new
-        segment begins, and by a timer. `plan()` and `run()` without a rule are about that one.
+        segment begins, and by a timer. Without an argument `plan()` and `run()` use that
+        rule.
         `last_error` says why its last round did not end; the next one tries again.
         `events` says what an emergency gave up.
 

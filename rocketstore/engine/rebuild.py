@@ -58,7 +58,7 @@ class Derived:
     end: int
     #: Begin and end of each segment within that range.
     segments: tuple[tuple[int, int], ...]
-    #: Of all files of the log.
+    #: Sum of the sizes of all files of the log.
     log_bytes: int
     #: Called with (what, bytes done, bytes in all).
     told: Progress | None

@@ -36,7 +36,7 @@ __all__ = ["program_of"]
 Operation = tuple[str, int, list[bytes], int | float, int, bool]
 
 ACCEPTS: Final[dict[str, int]] = {"<": LESS, "<=": LESS | SAME, ">": MORE, ">=": MORE | SAME}
-#: For a constant on the left.
+#: The comparison of a property with a constant that says the same as that constant on the left.
 TURNED: Final[dict[str, Symbol]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 TESTS: Final = {"CONTAINS": "contains", "STARTSWITH": "starts", "ENDSWITH": "ends"}
 FALSE, TRUE, NULL, ERROR, UNSURE = range(5)

@@ -43,7 +43,7 @@ class NewLog:
         self._waiting = bytearray()
         self.begin = self._start = segment_bytes
         self.segments = 0
-        #: Of all records.
+        #: Sum of the sizes of all records.
         self.record_bytes = 0
 
     @property

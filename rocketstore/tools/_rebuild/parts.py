@@ -61,7 +61,7 @@ class LogPart:
     end: int
     queue_file_size: int
     delay_level_ms: tuple[int, ...]
-    #: Of all files of the log: what they explain, the gaps of all parts together may have.
+    #: Sum of the sizes of all files of the log, which bounds the gaps of all parts together.
     log_bytes: int
 
 
