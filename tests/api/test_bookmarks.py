@@ -14,6 +14,7 @@ import pytest
 import rocketstore
 from rocketstore import Bookmark, BookmarkError, OffsetOutOfRangeError
 from tests.support.small_store import dispatched
+from tests.support.waiting import wait_until
 
 SEGMENT_BYTES = 16 << 10
 
@@ -153,7 +154,10 @@ def test_a_durable_scan_beside_a_writer(tmp_path: Path) -> None:
         store.wait_flushed(store.end_offset, 60)
         flushed = store.flushed_offset
         writer.put(b"2")
-        for source in (store, tmp_path / "s"):
+        path = tmp_path / "s"
+        # By its path a scan sees what the threads of the store have published.
+        wait_until(lambda: rocketstore.scan(path).end_offset == store.end_offset)
+        for source in (store, path):
             assert read(rocketstore.scan(source, columns=("body",))) == [b"1", b"2"]
             scan = rocketstore.scan(source, durable=True, columns=("body",))
             assert (scan.end_offset, read(scan)) == (store.flushed_offset, [b"1"])
