@@ -116,7 +116,8 @@ class ServiceAccess(StoreFacts):
         Raises:
             StoreReadOnlyError, StoreClosedError: The store takes no messages.
             DurabilityTimeoutError: What was put before is not readable yet.
-            CorruptRecordError, ReadFailedError: A half or op message cannot be read.
+            ReadFailedError: The queues of half or op messages lack units; 'rocketstore rebuild'
+                makes them again. A damaged message alone is named by `transactions.errors`.
         """
         from rocketstore.services.transactions.transactions import Transactions
 

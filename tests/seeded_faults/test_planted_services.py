@@ -89,7 +89,7 @@ FAULTS = (
         Fault(
             "no_look_for_the_copy",
             f"{TRANSACTIONS}/copies.py",
-            (("            if ours and", "            if False and"),),
+            (("        if ours and", "        if False and"),),
         ),
         "tests/services/test_transactions.py",
     ),
@@ -100,6 +100,19 @@ FAULTS = (
             (("self.ops[0][0] if self.ops else self.op_seen", "self.op_seen"),),
         ),
         "tests/services/test_transactions.py",
+    ),
+    (
+        Fault(
+            "a_half_message_that_cannot_be_read_is_forgotten",
+            f"{TRANSACTIONS}/open_table.py",
+            (
+                (
+                    "                    self._register(queue, _entry_of_unreadable(",
+                    "                    (queue, _entry_of_unreadable(",
+                ),
+            ),
+        ),
+        "tests/services/test_transaction_damage.py",
     ),
 )
 

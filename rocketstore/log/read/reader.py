@@ -269,13 +269,14 @@ class Reader:
         except (CorruptRecordError, ReadFailedError):
             return None
 
-    def unit_end(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Physical end of the record that a unit points to; None for no unit or a pre-blank."""
+    def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+        """Physical begin and end of the record that a unit points to; None for no unit or a
+        pre-blank, and in a queue of batches."""
         queue = self._source.queue(topic, queue_id)
-        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+        if queue is None or isinstance(queue, BatchQueue):
             return None
-        if isinstance(queue, BatchQueue):
-            return batch_end(queue, queue_offset)
+        if not queue.min_offset <= queue_offset < queue.max_offset:
+            return None
         located = queue.locate(queue_offset)
         if located is None:
             return None
@@ -284,7 +285,16 @@ class Reader:
         if file.closed:
             self._source.check()
             return None  # trimmed away meanwhile
-        return None if unit is None or unit[1] == PRE_BLANK[1] else unit[0] + unit[1]
+        return None if unit is None or unit[1] == PRE_BLANK[1] else (unit[0], unit[0] + unit[1])
+
+    def unit_end(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Physical end of the record that a unit points to; None for no unit or a pre-blank."""
+        queue = self._source.queue(topic, queue_id)
+        if isinstance(queue, BatchQueue):
+            inside = queue.min_offset <= queue_offset < queue.max_offset
+            return batch_end(queue, queue_offset) if inside else None
+        unit = self.unit_at(topic, queue_id, queue_offset)
+        return None if unit is None else unit[1]
 
     def offset_at(
         self, topic: str, queue_id: int, when_ms: int, *, boundary: Boundary = "lower"

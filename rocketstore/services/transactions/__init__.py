@@ -4,6 +4,7 @@ half_messages: the form on disk (format.md 11.1 to 11.3): half messages, op mess
     copies.
 open_table: which transactions are open, out of the half and op topics, and the progress of
     RocketMQ's group CID_RMQ_SYS_TRANS.
+reading: reads a queue past messages that cannot be read.
 copies: finds the copy that a commit has put already.
 settling: puts the copy and the op message, each once, also after a crash between the two.
 checks: asks the program about transactions that nobody has settled.

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
+from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.worker import Worker
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import start_thread
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
-    from rocketstore.log.read.reader import Reader
     from rocketstore.services.transactions.open_table import Entry
     from rocketstore.services.transactions.settling import Settling
     from rocketstore.values.clock import Clock
@@ -42,7 +42,6 @@ class Checks(Worker):
     def __init__(
         self,
         settling: Settling,
-        reader: Reader,
         clock: Clock,
         on_check: OnCheck,
         *,
@@ -52,7 +51,6 @@ class Checks(Worker):
     ) -> None:
         super().__init__("rocketstore-transaction-checks", self._died)
         self._settling = settling
-        self._reader = reader
         self._clock = clock
         self._on_check = on_check
         self._immunity_ms = immunity_ms
@@ -90,16 +88,23 @@ class Checks(Worker):
         now_ms = self._clock.now_ms()
         next_ms = now_ms + max(1, self._immunity_ms)
         for entry in self._settling.table.entries():
-            if entry.asking:
+            if entry.asking or isinstance(entry.error, CorruptRecordError):
                 continue
             due_ms = self._due_ms(entry, now_ms)
             if due_ms > now_ms:
                 next_ms = min(next_ms, due_ms)
             elif entry.checks >= self._max_checks:
-                self._settling.end(entry, "dead", None)
+                self._give_up(entry)
             elif not self._ask(entry, now_ms):
                 break  # the end of a question wakes this thread
         return self._clock.pause_s(next_ms)
+
+    def _give_up(self, entry: Entry) -> None:
+        """One whose half message cannot be read stays open, and the others are asked about."""
+        try:
+            self._settling.end(entry, "dead", None)
+        except (CorruptRecordError, ReadFailedError) as error:
+            self._keep(error)
 
     def _due_ms(self, entry: Entry, now_ms: int) -> int:
         """Of one born after now, the clock was set back: RocketMQ asks at once, too."""
@@ -129,7 +134,7 @@ class Checks(Worker):
 
     def _question(self, entry: Entry) -> None:
         try:
-            answer = self._on_check(self._reader.get(entry.physical_offset))
+            answer = self._on_check(self._settling.half(entry))
             if answer in ("commit", "rollback"):
                 self._settling.end(entry, answer, None)
             elif answer is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketstore.consumer import Consumer
 from rocketstore.services.transactions.half_messages import COMMITTED, DEAD_TOPIC
+from rocketstore.services.transactions.reading import ReadError, Unreadable, messages_from
 from rocketstore.values.system_flags import TRANSACTION_TYPE
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ def find_copies(
     queue_id: int,
     halves: Iterable[int],
     unique_id: str | None = None,
-) -> dict[int, int]:
+) -> tuple[dict[int, int], list[ReadError]]:
     """Physical offset of a half message -> that of its committed copy in this queue, or of its copy
-    in the dead topic.
+    in the dead topic. And the errors of messages there that cannot be read, any of which may be one.
 
     A copy lies above its half message in the log, so the look begins at the oldest of `halves`;
     with a unique id, also copies of other half messages with this id count, wherever they are.
@@ -33,18 +33,21 @@ def find_copies(
     if wanted:
         reader.source.catch_up()  # the copy may be the first message of its queue
     if not wanted or reader.source.queue(topic, queue_id) is None:
-        return {}
+        return {}, []
     kind = 0 if topic == DEAD_TOPIC else COMMITTED
     oldest = 0 if unique_id else min(wanted)
     begin = first_above(reader, topic, queue_id, oldest)
     found: dict[int, int] = {}
-    with Consumer(reader, topic, queue_id=queue_id, offset=begin, reset="earliest") as consumer:
-        for message in consumer:
-            half = message.prepared_transaction_offset
-            ours = half in wanted or (unique_id and message.unique_id == unique_id)
-            if ours and message.sys_flag & TRANSACTION_TYPE == kind:
-                found.setdefault(half, message.physical_offset)
-    return found
+    errors: list[ReadError] = []
+    for message in messages_from(reader, topic, queue_id, begin):
+        if isinstance(message, Unreadable):
+            errors.append(message.error)
+            continue
+        half = message.prepared_transaction_offset
+        ours = half in wanted or (unique_id and message.unique_id == unique_id)
+        if ours and message.sys_flag & TRANSACTION_TYPE == kind:
+            found.setdefault(half, message.physical_offset)
+    return found, errors
 
 
 def first_above(reader: Reader, topic: str, queue_id: int, physical_offset: int) -> int:

@@ -11,7 +11,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from rocketstore.consumer import Consumer
 from rocketstore.services.transactions.half_messages import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -22,6 +21,7 @@ from rocketstore.services.transactions.half_messages import (
     real_place,
     settled_by,
 )
+from rocketstore.services.transactions.reading import ReadError, Unreadable, messages_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,8 +65,19 @@ class Entry:
     #: A put of the copy has begun in this process.
     tried: bool = False
     settling: bool = False
+    #: Why its half message cannot be read. Where `topic` is empty, it never could.
+    error: ReadError | None = None
     asked_ms: int | None = None
     asking: bool = False
+
+    def read(self, half: Message) -> None:
+        """Its half message can be read, for the first time or again."""
+        self.error = None
+        known = None if self.topic else entry_of(half)
+        if known is not None:
+            self.topic, self.queue_id, self.group = known.topic, known.queue_id, known.group
+            self.unique_id, self.born_ms = known.unique_id, known.born_ms
+            self.checks, self.immunity_ms = known.checks, known.immunity_ms
 
 
 def entry_of(half: Message) -> Entry | None:
@@ -86,6 +97,13 @@ def entry_of(half: Message) -> Entry | None:
         checks_of(half),
         immunity_ms_of(half),
     )
+
+
+def _entry_of_unreadable(half: Unreadable, half_queue: int) -> Entry:
+    """Of a half message that cannot be read: nobody knows where its copy goes."""
+    at = half.physical_offset
+    place = ("", -1)
+    return Entry(*(at, half_queue, [half.queue_offset], [at], *place, "", "", 0), error=half.error)
 
 
 class _Queue:
@@ -125,6 +143,7 @@ class OpenTable:
         self._lock = threading.RLock()
         self._queues: dict[int, _Queue] = {}
         self._by_offset: dict[int, Entry] = {}
+        self._lost_ops: list[ReadError] = []
 
     def read_on(self) -> list[Entry]:
         """Reads what half and op topics have got meanwhile; gives the entries that are new."""
@@ -132,9 +151,15 @@ class OpenTable:
             for queue_id in self._reader.source.queues(HALF_TOPIC):
                 self._queue(queue_id)
             new: list[Entry] = []
+            met: list[ReadError] = []
             for queue in self._queues.values():
-                self._read_ops(queue)
-                new += self._read_halves(queue)
+                self._read_ops(queue, met)
+                new += self._read_halves(queue, met)
+            if met:
+                logger.warning(
+                    "half and op messages that cannot be read, see transactions.errors: %d, the "
+                    "last one: %s", *(len(met), met[-1]),
+                )  # fmt: skip
             return [entry for entry in new if entry.outcome is None]
 
     def add(self, entry: Entry) -> Entry:
@@ -162,6 +187,12 @@ class OpenTable:
         with self._lock:
             return sorted(set(self._by_offset.values()), key=lambda entry: entry.physical_offset)
 
+    def errors(self) -> list[ReadError]:
+        """Of half messages that are open and cannot be read, then of such op messages."""
+        halves = [entry.error for entry in self.entries() if entry.error is not None]
+        with self._lock:
+            return halves + self._lost_ops
+
     def save_progress(self, wait_flushed: Callable[[int], object]) -> None:
         """Stores how far all is settled: that of half messages first, since a stop in between must
         not lose op messages that are still needed."""
@@ -183,10 +214,14 @@ class OpenTable:
             queue = self._queues[queue_id] = _Queue(queue_id, halves, ops)
         return queue
 
-    def _read_ops(self, queue: _Queue) -> None:
+    def _read_ops(self, queue: _Queue, met: list[ReadError]) -> None:
         for op in self._messages(OP_TOPIC, queue.queue_id, queue.op_seen):
-            named = settled_by(op)
             queue.op_seen = op.queue_offset + 1
+            if isinstance(op, Unreadable):
+                self._lost_ops.append(op.error)
+                met.append(op.error)
+                continue
+            named = settled_by(op)
             if named:
                 queue.ops.append((op.queue_offset, max(named)))
             for offset in named:
@@ -196,10 +231,20 @@ class OpenTable:
                     entry.outcome = entry.outcome or "settled"
                     self.remove(entry)
 
-    def _read_halves(self, queue: _Queue) -> Iterator[Entry]:
+    def _read_halves(self, queue: _Queue, met: list[ReadError]) -> Iterator[Entry]:
         for half in self._messages(HALF_TOPIC, queue.queue_id, queue.half_seen):
             queue.half_seen = half.queue_offset + 1
-            if half.physical_offset in self._by_offset:
+            known = self._by_offset.get(half.physical_offset)
+            if isinstance(half, Unreadable):
+                if half.queue_offset in queue.settled:
+                    continue
+                met.append(half.error)
+                if known is not None:
+                    known.error = half.error
+                else:
+                    self._register(queue, _entry_of_unreadable(half, queue.queue_id))
+                continue
+            if known is not None:
                 continue
             entry = entry_of(half)
             if entry is None:
@@ -214,8 +259,11 @@ class OpenTable:
             original = self._original(queue, entry, first)
             if original is None:
                 yield self._register(queue, entry)
-            else:
+            elif original.topic:
                 self._join(queue, original, entry)
+            else:  # it can only be read here
+                self._join(queue, entry, original)
+                yield self._register(queue, entry)
 
     def _original(self, queue: _Queue, copy: Entry, first: int | None) -> Entry | None:
         """The open transaction that RocketMQ put this half message for once more, while it
@@ -243,15 +291,11 @@ class OpenTable:
         queue.open.setdefault(entry.queue_offsets[0], known)
         return known
 
-    def _messages(self, topic: str, queue_id: int, begin: int) -> Iterator[Message]:
+    def _messages(self, topic: str, queue_id: int, begin: int) -> Iterator[Message | Unreadable]:
         reader = self._reader
         reader.source.catch_up()
         if reader.source.queue(topic, queue_id) is None:
             return
         minimum, maximum = reader.bounds(topic, queue_id)
-        if not begin < maximum:
-            return
-        with Consumer(
-            reader, topic, queue_id=queue_id, offset=max(begin, minimum), reset="earliest"
-        ) as consumer:
-            yield from consumer
+        if begin < maximum:
+            yield from messages_from(reader, topic, queue_id, max(begin, minimum))

@@ -2,7 +2,7 @@
 
 A stop between the two puts leaves the transaction open. It is settled when the service begins
 again, by the prepared offset of the copy (K-66). So nothing is delivered twice, and a rollback
-cannot follow a commit.
+cannot follow a commit. A copy that cannot be read is none: nobody can be given it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import (
     BackpressureError,
+    CorruptRecordError,
     DurabilityTimeoutError,
     MessageNotFoundError,
     OffsetOutOfRangeError,
+    ReadFailedError,
+    StoreBehindError,
     TransactionSettledError,
     UnknownTransactionError,
 )
@@ -33,11 +36,13 @@ from rocketstore.services.transactions.half_messages import (
 )
 from rocketstore.services.transactions.open_table import Entry, OpenTable, Outcome
 from rocketstore.values.arguments import whole_number
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketstore._native.append.put_result import PutResult
+    from rocketstore._native.format.message import Message
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.puts.put_message import MessageFields
     from rocketstore.values.arguments import Body
@@ -68,13 +73,17 @@ class Settling:
         for entry in new:
             places[entry.topic, entry.queue_id].append(entry)
             places[DEAD_TOPIC, 0].append(entry)
+        unsure: set[Entry] = set()
         for (topic, queue_id), entries in places.items():
             halves = {at: entry for entry in entries for at in entry.physical_offsets}
-            for half, copy in find_copies(self._engine.reader, topic, queue_id, halves).items():
+            found, errors = find_copies(self._engine.reader, topic, queue_id, halves)
+            for half, copy in found.items():
                 self._finish(halves[half], copy, "dead" if topic == DEAD_TOPIC else "commit")
+            if not all(isinstance(error, CorruptRecordError) for error in errors):
+                unsure.update(entries)
         for entry in new:
             with entry.lock:
-                if not entry.tried:
+                if not (entry.tried or entry in unsure):
                     entry.unsure = False
 
     def settle(
@@ -109,7 +118,9 @@ class Settling:
 
     def _end_here(self, entry: Entry, want: Outcome, durability: Durability | None) -> int | None:
         if entry.outcome is None:
-            if entry.unsure:
+            if want != "rollback" and not entry.topic:
+                self.half(entry)
+            if entry.unsure and entry.topic:
                 self._look_for_copy(entry)
             if entry.copy is not None and want == "rollback":
                 raise TransactionSettledError(entry.physical_offset, "commit", want)
@@ -120,9 +131,28 @@ class Settling:
             raise TransactionSettledError(entry.physical_offset, str(entry.outcome), want)
         return entry.copy
 
-    def _put_copy(self, entry: Entry, want: Outcome) -> None:
+    def half(self, entry: Entry) -> Message:
+        """The half message; an entry whose half could not be read before gets what it lacks.
+
+        Raises:
+            CorruptRecordError, ReadFailedError: it cannot be read; the entry says so from now on.
+        """
         self._wait_visible(entry.half_end)
-        half = self._engine.reader.get(entry.physical_offset)
+        try:
+            half = self._engine.reader.get(entry.physical_offset)
+        except StoreBehindError:
+            raise
+        except (MessageNotFoundError, CorruptRecordError, ReadFailedError) as error:
+            met = error.__cause__ if isinstance(error, MessageNotFoundError) else error
+            if not isinstance(met, (CorruptRecordError, ReadFailedError)):
+                raise
+            entry.error = without_frames(met)
+            raise met from None
+        entry.read(half)
+        return half
+
+    def _put_copy(self, entry: Entry, want: Outcome) -> None:
+        half = self.half(entry)
         place = (DEAD_TOPIC, 0) if want == "dead" else (entry.topic, entry.queue_id)
         entry.unsure = entry.tried = (
             True  # an exception of a signal's handler may hide what was put
@@ -160,9 +190,14 @@ class Settling:
     def _look_for_copy(self, entry: Entry) -> None:
         self._wait_visible(self._engine.positions.wrote)
         for topic, queue_id in ((entry.topic, entry.queue_id), (DEAD_TOPIC, 0)):
-            found = find_copies(self._engine.reader, topic, queue_id, entry.physical_offsets)
+            found, errors = find_copies(
+                self._engine.reader, topic, queue_id, entry.physical_offsets
+            )
             for copy in found.values():
                 entry.copy = copy
+            for error in errors:
+                if not found and not isinstance(error, CorruptRecordError):
+                    raise error
         entry.unsure = False
 
     def _finish(self, entry: Entry, copy: int, outcome: Outcome) -> None:
@@ -185,11 +220,15 @@ class Settling:
         reader = self._engine.reader
         # RocketMQ may have put the half message again, and committed one of the others.
         again = half.unique_id if checks_of(half) else None
-        found = find_copies(reader, *place, [transaction_id], again)
+        found, errors = find_copies(reader, *place, [transaction_id], again)
         copy = next(iter(found.values()), None)
         outcome: Outcome = "rollback" if copy is None else "commit"
-        if copy is None and find_copies(reader, DEAD_TOPIC, 0, [transaction_id]):
-            outcome = "dead"
+        if copy is None:
+            dead, more = find_copies(reader, DEAD_TOPIC, 0, [transaction_id])
+            if dead:
+                outcome = "dead"
+            elif errors or more:
+                raise (errors + more)[0]
         if outcome != want:
             raise TransactionSettledError(transaction_id, outcome, want)
         return copy

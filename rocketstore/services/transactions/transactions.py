@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.append.put_result import PutResult
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.errors import CorruptRecordError, ReadFailedError
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
@@ -53,7 +54,9 @@ RECORD_ROOM: Final = 160
 class OpenTransaction:
     """A transaction that is neither committed nor rolled back.
 
-    `id` is the physical offset of its half message, `age_s` the time since that was born.
+    `id` is the physical offset of its half message, `age_s` the time since that was born. `error`
+    says why that cannot be read; where it never could, topic, group, unique id and age are not
+    known: "" and 0, and -1 is the queue.
     """
 
     id: int
@@ -63,6 +66,7 @@ class OpenTransaction:
     unique_id: str
     age_s: float
     checks: int
+    error: CorruptRecordError | ReadFailedError | None = None
 
 
 class Transaction:
@@ -160,6 +164,7 @@ class Transactions:
         Raises:
             UnknownTransactionError: No half message begins at this physical offset.
             TransactionSettledError: The transaction was rolled back, or given up.
+            CorruptRecordError, ReadFailedError: Its half message cannot be read. It stays open.
             BackpressureError, DiskFullError, StoreFailedError: No room. It stays open.
             DurabilityTimeoutError: It is committed, but may not be on disk.
         """
@@ -173,22 +178,38 @@ class Transactions:
         Raises:
             UnknownTransactionError: No half message begins at this physical offset.
             TransactionSettledError: The transaction was committed.
+            CorruptRecordError, ReadFailedError: It is settled, and a message cannot be read that
+                may be its copy.
             BackpressureError, DiskFullError, StoreFailedError: No room. It stays open.
             DurabilityTimeoutError: It is rolled back, but may not be on disk.
         """
         self._settling.settle(transaction_id, "rollback", durability)
 
     def open(self) -> list[OpenTransaction]:
-        """Lists the open transactions, oldest first."""
+        """Lists the open transactions, oldest first.
+
+        One with a damaged half message is listed, too: `rollback` takes it from the list.
+        """
         self._settling.refresh()
         now_ms = self._engine.write.clock.now_ms()
         return [
             OpenTransaction(
                 *(entry.physical_offset, entry.topic, entry.queue_id, entry.group),
-                *(entry.unique_id, max(0, now_ms - entry.born_ms) / 1000, entry.checks),
+                entry.unique_id,
+                max(0, now_ms - entry.born_ms) / 1000 if entry.topic else 0.0,
+                entry.checks,
+                entry.error,
             )
             for entry in self._settling.table.entries()
         ]
+
+    @property
+    def errors(self) -> list[CorruptRecordError | ReadFailedError]:
+        """Why half messages of open transactions, and op messages, cannot be read; one for each.
+
+        What an op message settled that cannot be read is open again, unless its copy is found.
+        """
+        return self._settling.table.errors()
 
     def check_back(
         self,
@@ -223,7 +244,6 @@ class Transactions:
                 raise ValueError(f"{name} = {given}: 0 or more")
         checks = Checks(
             self._settling,
-            self._engine.reader,
             self._engine.write.clock,
             on_check,
             immunity_ms=int(immunity_s * 1000),
