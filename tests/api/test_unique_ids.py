@@ -229,7 +229,8 @@ def test_what_is_not_indexed_yet_is_kept_no_longer_than_that(tmp_path: Path) -> 
         writer = store.writer("t")
         for number in range(1000):
             writer.put(b"a", unique_id=f"{number}")
-        assert len(store._engine.unique_ids._recent) < 10  # type: ignore[attr-defined]
+        ids = store._engine.unique_ids  # type: ignore[attr-defined]
+        assert len(ids._recent) == len(ids._order) < 10
 
 
 def test_an_append_that_was_interrupted_is_looked_for(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_an_append_that_was_interrupted_is_looked_for(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             ids.put("t", "id", interrupted)
         assert writer.put(b"a", unique_id="id").duplicate
-        assert not ids._unsure and not ids._taken
+        assert not ids._unsure and not ids._turns
 
 
 def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(tmp_path: Path) -> None:
@@ -261,6 +262,49 @@ def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(tmp_path: Path)
 
         ids.put("t", "a", append)
         assert [m.body for m in store.consumer("t")] == [b"other", b"outer"]
+
+
+def test_the_wait_for_another_thread_has_a_bound(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    with open_small(tmp_path, max_wait_ms=50) as store:
+        writer, ids = store.writer("t"), store._engine.unique_ids
+
+        def append() -> rocketstore.PutResult:
+            begun.set()
+            assert go_on.wait(60)
+            return writer._append_if(b"first", -1, "id")
+
+        other = threading.Thread(target=ids.put, args=("t", "id", append))
+        other.start()
+        assert begun.wait(60)
+        try:
+            with pytest.raises(
+                BackpressureError, match=r"'id': another .* max_wait_ms = 50; .*again"
+            ):
+                writer.put(b"second", unique_id="id")
+            assert not writer.put(b"x", unique_id="other").duplicate
+        finally:
+            go_on.set()
+            other.join()
+        assert writer.put(b"second", unique_id="id").duplicate
+        assert not ids._turns
+
+
+def test_the_bound_counts_over_all_threads_that_come_first(tmp_path: Path) -> None:
+    """One that never gets the turn does not wait for each of them as long."""
+    with open_small(tmp_path, max_wait_ms=50) as store:
+        ids = store._engine.unique_ids
+        ids._turns = Stolen()
+        with pytest.raises(BackpressureError, match="max_wait_ms = 50"):
+            store.writer("t").put(b"a", unique_id="id")
+        assert store.end_offset == 0
+
+
+class Stolen(dict[Any, Any]):
+    """Another thread is always first."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return None
 
 
 def test_a_closed_store_refuses(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rocketstore.log.dispatch import arrival_notifier as arrivals
 from rocketstore.log.dispatch import dispatcher
 from rocketstore.log.queues import consume_queue_store, extension_units, put_states
 from rocketstore.log.queues import mapping_cache as mapped_queues
+from rocketstore.log.read import unique_ids
 from rocketstore.stats import histogram, statistics
 from tests.support.small_store import everything, open_small
 from tests.support.striking import at_each_line
@@ -250,3 +251,32 @@ def test_callbacks_that_a_handler_asks_for(tmp_path: Path) -> None:
         assert at_each_line(tickets, work, handle) > 30
     assert sorted(map(id, called)) == sorted(map(id, asked))
     assert not any(ticket._callbacks for ticket in asked)
+
+
+def test_ids_that_a_handler_puts_too(tmp_path: Path) -> None:
+    """The same id is refused where its own thread is putting it; any other is stored."""
+    with open_small(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
+        writer = store.writer("t", durability="memory")
+        numbers = itertools.count()
+        number, refused, inner = 0, 0, 0
+
+        def work() -> None:
+            nonlocal number
+            number = next(numbers)
+            writer.put(b"x", unique_id=f"id-{number}")
+
+        def handle() -> None:
+            nonlocal refused, inner
+            try:
+                writer.put(b"x", unique_id=f"id-{number}")
+            except BackpressureError:
+                refused += 1
+            inner += 1
+            assert not writer.put(b"x", unique_id=f"inner-{inner}").duplicate
+
+        lines = at_each_line(unique_ids, work, handle)
+        assert lines > 20 and 0 < refused < lines
+        store.flush()
+        found = [message.unique_id for message in everything(store, "t")]
+        assert len(set(found)) == len(found) == number + 1 + inner
+        assert not store._engine.unique_ids._turns  # type: ignore[attr-defined]

@@ -7,12 +7,14 @@ that the store still has.
 
 from __future__ import annotations
 
-import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native.append.put_result import as_duplicate, restore_put_result
 from rocketstore._native.format.codec import encode_properties, pack_host
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
     ConfigError,
@@ -46,18 +48,23 @@ class UniqueIds:
         index: IndexStore | None,
         positions: Positions,
         flush: Callable[[], object],
+        max_wait_ms: int,
     ) -> None:
-        """`flush`: makes all that is in the log visible."""
+        """`flush`: makes all that is in the log visible. `max_wait_ms`: how long a put waits for
+        that of another thread with its id."""
         self._path = path
         self._reader = reader
         self._index = index
         self._positions = positions
         self._flush = flush
-        self._left = threading.Condition(threading.Lock())
-        #: Ids whose put is under way, with the thread that puts.
-        self._taken: dict[Claim, int] = {}
-        #: The results of messages that the index may lack yet, about in the order of the log.
+        self._max_wait_ms = max(max_wait_ms, 1)
+        #: Ids whose put is under way, each with the lock that the thread has.
+        self._turns: dict[Claim, SignalSafeLock] = {}
+        #: The results of messages that the index may lack yet.
         self._recent: dict[Claim, PutResult] = {}
+        #: Their ids and ends, about in the order of the log; one thread at a time removes some.
+        self._order: deque[tuple[Claim, int]] = deque()
+        self._removing = SignalSafeLock()
         #: Ids whose append was interrupted: nobody knows whether the log has the message.
         self._unsure: set[Claim] = set()
 
@@ -68,7 +75,8 @@ class UniqueIds:
             ConfigError: the store has no index.
             StoreBehindError: queues or index lack messages, so an id may be hidden.
             MessageRejectedError: what cannot be a property.
-            BackpressureError: this thread is putting this id already, below a signal's handler.
+            BackpressureError: this thread is putting this id already, below a signal's handler; or
+                another one is, for longer than `max_wait_ms`.
         """
         index = self._index
         if index is None:
@@ -78,20 +86,43 @@ class UniqueIds:
         encode_properties({"UNIQ_KEY": unique_id})
         self._reader.source.check()  # before the lock, which a forked child may never get
         claim = topic, unique_id
-        with self._left:
-            if self._taken.get(claim) == threading.get_ident():
-                raise BackpressureError(
-                    f"unique_id = {unique_id!r}: this thread is putting it already, try again "
-                    "outside the signal handler"
-                )
-            self._left.wait_for(lambda: claim not in self._taken)
-            self._taken[claim] = threading.get_ident()
+        began = time.monotonic()
+        while (result := self._in_turn(index, claim, append)) is None:
+            if time.monotonic() > began + self._max_wait_ms / 1000:
+                raise self._waited(unique_id)
+        return result
+
+    def _in_turn(
+        self, index: IndexStore, claim: Claim, append: Callable[[], PutResult]
+    ) -> PutResult | None:
+        """None: the turn that was waited for is over, and another thread may have the next one."""
+        turn = self._turns.setdefault(claim, SignalSafeLock(self._max_wait_ms))
+        entered = False
         try:
-            return self._put(index, claim, append)
-        finally:
-            with self._left:
-                self._taken.pop(claim, None)
-                self._left.notify_all()
+            with turn as nested:
+                entered = True
+                if nested:
+                    raise BackpressureError(
+                        f"unique_id = {claim[1]!r}: this thread is putting it already, try again "
+                        "outside the signal handler"
+                    )
+                if self._turns.get(claim) is not turn:
+                    return None
+                try:
+                    return self._put(index, claim, append)
+                finally:
+                    self._turns.pop(claim, None)
+        except BackpressureError:
+            if entered:
+                raise
+            raise self._waited(claim[1]) from None
+
+    def _waited(self, unique_id: str) -> BackpressureError:
+        return BackpressureError(
+            f"unique_id = {unique_id!r}: another thread is putting it for more than max_wait_ms = "
+            f"{self._max_wait_ms}; nothing was stored by this put. Put again: if the other one "
+            "stored the message, that gives its result"
+        )
 
     def _put(self, index: IndexStore, claim: Claim, append: Callable[[], PutResult]) -> PutResult:
         first = self._of_recent(claim) or self._of_index(index, claim)
@@ -100,8 +131,8 @@ class UniqueIds:
         end = self._positions.wrote
         try:
             result = append()
-            with self._left:
-                self._recent[claim] = result
+            self._order.append((claim, result.end_offset))
+            self._recent[claim] = result
         except BaseException:
             if self._positions.wrote > end:  # a signal's handler may have ended it after the append
                 self._unsure.add(claim)
@@ -109,14 +140,11 @@ class UniqueIds:
         return result
 
     def _of_recent(self, claim: Claim) -> PutResult | None:
-        with self._left:
+        with self._removing as nested:
             indexed = self._positions.indexed
-            while self._recent:
-                oldest = next(iter(self._recent))
-                if self._recent[oldest].end_offset > indexed:
-                    break
-                del self._recent[oldest]
-            found = self._recent.get(claim)
+            while not nested and self._order and self._order[0][1] <= indexed:
+                self._recent.pop(self._order.popleft()[0], None)
+        found = self._recent.get(claim)
         if found is None:
             return None
         return as_duplicate(found)
