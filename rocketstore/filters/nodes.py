@@ -73,23 +73,26 @@ class Constant:
 
 
 @dataclass(slots=True)
-class Negative:
+class _OfOne:
+    """What is made of one other node."""
+
+    of: Node
+    depth: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.depth = _deeper(self.of)
+
+
+class Negative(_OfOne):
     """Minus of a number; null of all else."""
 
-    of: Node
-    depth: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.depth = _deeper(self.of)
+    __slots__ = ()
 
 
-@dataclass(slots=True)
-class Not:
-    of: Node
-    depth: int = field(init=False)
+class Not(_OfOne):
+    """True of false, false of true, null of null."""
 
-    def __post_init__(self) -> None:
-        self.depth = _deeper(self.of)
+    __slots__ = ()
 
 
 @dataclass(slots=True)
