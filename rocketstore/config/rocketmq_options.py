@@ -162,9 +162,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("wake_commit_on_put", ("wakeCommitWhenPutMessage",)),
     Option("transient_pool_buffers", ("transientStorePoolSize",)),
     Option("transient_pool_fast_fail", ("fastFailIfNoBufferInStorePool",)),
+    Option("lock_segments", ("warmMapedFileEnable",), "pages are locked as they are used (K-48)"),
     _absent(
         "pages are populated ahead: populate_window_bytes; prewrite fills new files (K-48)",
-        "warmMapedFileEnable flushLeastPagesWhenWarmMapedFile",
+        "flushLeastPagesWhenWarmMapedFile",
     ),
     Option("consume_queue_flush_interval_ms", ("flushIntervalConsumeQueue",)),
     _absent(

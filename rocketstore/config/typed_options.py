@@ -48,6 +48,7 @@ class OpenOptions(LiveOptions, total=False):
     check_crc_on_recover: bool
     write_buffer_bytes: int
     prewrite: bool
+    lock_segments: bool
     populate_window_bytes: int
     transient_pool_buffers: int
     transient_pool_fast_fail: bool

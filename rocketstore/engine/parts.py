@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.lock import StoreLock
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
+    from rocketstore.log.mapped_files.locked_segments import LockedSegments
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.mapped_files.populator import Populator
     from rocketstore.log.mapped_files.preallocator import Preallocator
@@ -91,6 +92,7 @@ class WriteParts:
     ring: RingBuffer | None
     pool: WriteBufferPool | None
     live: SecondNames
+    locked: LockedSegments
     #: Moves whenever the log takes a segment into use.
     new_segments: EventCount
     blocks: SegmentBlocks

@@ -37,6 +37,7 @@ from rocketstore.log.commitlog.log_limits import LogLimits
 from rocketstore.log.commitlog.write_path import WritePath
 from rocketstore.log.layout.file_system import file_system
 from rocketstore.log.layout.store_json import load_store_state, save_store_state, time_breaks
+from rocketstore.log.mapped_files.locked_segments import LockedSegments
 from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.mapped_files.populator import Populator
 from rocketstore.log.mapped_files.preallocator import Preallocator
@@ -105,6 +106,7 @@ def writing_engine(parts: ReadParts, own: OwnFiles) -> WritingEngine:
     segment = parts.log.find(parts.report.end)
     if segment is not None:
         wiring.live.add(segment)
+        wiring.locked.add(segment)
     parts.flags.on_change(wiring.commit_log.refuse_or_admit)
     wiring.commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
     own.page.publish(parts.positions)
@@ -174,6 +176,7 @@ class Wiring:
         # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
         self.prewritten = config.prewrite and self.ring is not None
         self.blocks = self._make_blocks()
+        self.locked = LockedSegments(parts.positions, wanted=config.lock_segments)
         self.preallocator = self._make_preallocator()
         self.populator = self._make_populator()
         self.commit_log = self._make_commit_log()
@@ -217,6 +220,7 @@ class Wiring:
             ring=self.ring,
             pool=self.pool,
             live=self.live,
+            locked=self.locked,
             new_segments=self.new_segments,
             blocks=self.blocks,
             queues=parts.queues,
@@ -233,8 +237,12 @@ class Wiring:
             partial(self._make_linked, self._make_prewritten if self.prewritten else in_steps),
             self.fail,
             withdraw=self._withdraw,
-            extend=lambda: self.commit_log.blocks.extend(),
+            extend=self._look_after_segments,
         )
+
+    def _look_after_segments(self) -> None:
+        self.commit_log.blocks.extend()
+        self.locked.release_full()
 
     def _make_blocks(self) -> SegmentBlocks:
         parts = self.parts
@@ -260,6 +268,7 @@ class Wiring:
                 # The populator finds all others half a file before they are needed.
                 _read_ahead(file)
             self.live.prepare(file)
+            self.locked.add(file)
         except BaseException:
             withdraw_file(file)
             raise

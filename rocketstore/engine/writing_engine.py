@@ -260,6 +260,7 @@ class WritingEngine(Engine):
         steps.take(write.page.end)
         steps.take(write.page.close)
         steps.take(write.live.close)
+        steps.take(write.locked.close)
         steps.take(write.checkpointer.close)
         if write.pool is not None:
             steps.take(write.pool.close)

@@ -309,6 +309,7 @@ class CommitLog:
         left = self.log.take_roll()
         if left is not None:
             self._watch_half(left[2])
+            self._preallocator.wake()  # the segment that was left may be unlocked
 
     def _watch_half(self, segment: MappedFile) -> None:
         self._half_at = segment.start_offset + int(segment.size * self._next_segment_at)

@@ -10,6 +10,7 @@ Read in this order:
 - `new_file`: one new file, whole and synced before it has its name (D-06).
 - `preallocator`: makes the log's next segment before a put needs it.
 - `segment_blocks`: reserves the blocks of segments in steps ahead of the writer (decision 0033).
+- `locked_segments`: keeps the segments that puts go to in memory.
 - `populator`: makes its pages ready before the appender comes to them.
 - `second_names`: hard links that keep segments from a RocketMQ that starts meanwhile (D-05).
 - `write_buffer_pool`: RocketMQ's transient store pool, for the promise `memory`.
