@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,13 @@ def test_one_with_and_one_thread_at_a_time(tmp_path: Path) -> None:
         ("out", "text", {}, TypeError, "body"),
         ("out", b"x", {"queue_id": -1}, ConfigError, "queue_id = -1"),
         ("out", b"x", {"keys": "a b"}, MessageRejectedError, "blank"),
-        ("out", bytes(3000), {}, MessageTooLargeError, "max_message_size_bytes = 3000"),
+        (
+            "out",
+            bytes(3000),
+            {},
+            MessageTooLargeError,
+            r"max_message_size_bytes = 3\d+, and there are 3000",
+        ),
     ],
 )
 def test_what_cannot_be_part_of_one_is_refused_and_the_rest_goes_on(
@@ -171,11 +178,35 @@ def test_one_that_grows_too_large_says_so_and_can_still_be_committed(tmp_path: P
     with open_small(tmp_path, commit_log_file_size_bytes=8192) as store:
         with store.transaction() as tx:
             count = 0
-            with pytest.raises(MessageTooLargeError, match="commit_log_file_size_bytes = 8192"):
+            with pytest.raises(
+                MessageTooLargeError, match=r"commit_log_file_size_bytes = \d+.* 8192"
+            ):
                 while True:
                     tx.put("out", bytes(200))
                     count += 1
         assert len(everything(store, "out")) == count > 5
+
+
+def test_what_a_transaction_that_is_too_large_asks_for_is_enough(tmp_path: Path) -> None:
+    """The error names an option and its value, until the transaction fits."""
+    given: dict[str, Any] = {}
+    asked = []
+    while len(asked) < 5:
+        with rocketstore.open(tmp_path, commit_log_file_size_bytes=64 << 20, **given) as store:
+            try:
+                with store.transaction() as tx:
+                    for n in range(16):
+                        tx.put("out", bytes([n]) * (1 << 20), queue_id=n % 3)
+            except MessageTooLargeError as error:
+                text = str(error)
+                found = re.search(r"open the store with (\w+)=(\d+) or more", text)
+                assert found is not None and "commit it in several transactions" in text
+                given[found[1]] = int(found[2])
+                asked.append(found[1])
+                continue
+            assert sorted(m.body[0] for m in everything(store, "out")) == list(range(16))
+            break
+    assert {"max_message_size_bytes", "write_buffer_bytes"} >= set(asked) and asked
 
 
 def test_the_write_buffer_bounds_it_in_a_disk_store(tmp_path: Path) -> None:
@@ -183,7 +214,7 @@ def test_the_write_buffer_bounds_it_in_a_disk_store(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path, commit_log_file_size_bytes=64 << 20) as store:
         with store.transaction() as tx:
             count = 0
-            with pytest.raises(MessageTooLargeError, match="half of write_buffer_bytes = "):
+            with pytest.raises(MessageTooLargeError, match="write_buffer_bytes = "):
                 while True:
                     tx.put("out", bytes(100_000))
                     count += 1

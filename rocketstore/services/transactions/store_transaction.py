@@ -275,18 +275,19 @@ class StoreTransaction:
         own = about + len(encode_properties(copy.properties)) + len(copy.topic.encode())
         batch = self._batch_bytes + about + own + 2 * len(copy.body) + RECORD_ROOM
         config, ring = self._engine.config, self._engine.write.ring
+        segment = config.commit_log_file_size_bytes
         limits = [
-            (record, "max_message_size_bytes", config.max_message_size_bytes),
-            (batch, "commit_log_file_size_bytes", config.commit_log_file_size_bytes),
+            (record, "max_message_size_bytes", config.max_message_size_bytes, "open the store"),
+            (batch, "commit_log_file_size_bytes", segment, "make a store"),
         ]
-        if ring is not None:
-            limits.append((batch, "half of write_buffer_bytes", ring.size // 2))
-        for needs, name, most in limits:
+        if ring is not None:  # a batch takes half of it
+            limits.append((2 * batch, "write_buffer_bytes", ring.size, "open the store"))
+        for needs, name, most, remedy in limits:
             if needs > most:
                 raise MessageTooLargeError(
                     f"transaction {self._id}: with this message of {len(copy.body)} bytes it needs "
-                    f"{needs}, and {name} = {most}: commit it in several transactions, or open the "
-                    "store with more"
+                    f"{name} = {needs}, and there are {most}: commit it in several "
+                    f"transactions, or {remedy} with {name}={needs} or more"
                 )
         self._record_bytes, self._batch_bytes = record, batch
         self._copies.append(copy)
