@@ -171,6 +171,7 @@ class ServiceAccess(StoreFacts):
             StoreLockedError: Another process makes a store at `into`.
             ValueError, TypeError: An argument that has no meaning.
             OSError, DiskFullError: As the disk says.
+            StoreFailedError: The disk did not take queues and index of the new store.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
         from rocketstore.services.compaction.compaction import compact

@@ -16,7 +16,7 @@ from typing import Any
 from rocketstore import CompletionPort, PutResult, RocketStoreError, Store
 from tests.support.small_store import open_small, parts
 
-__all__ = ["PATIENCE", "Ack", "Journal", "Run", "is_typed"]
+__all__ = ["COMPACTED", "PATIENCE", "Ack", "Journal", "Run", "is_typed"]
 
 #: No wait of a run is long; buffers are small, so that no time goes into locking them.
 PATIENCE: dict[str, Any] = {
@@ -26,8 +26,14 @@ PATIENCE: dict[str, Any] = {
     "write_buffer_bytes": 64 * 1024,
     "transient_pool_buffers": 2,
 }
+#: Name of the store that a compaction makes, next to that of the scene.
+COMPACTED = "compacted"
 #: After so many puts that are refused in a row the next act follows.
 REFUSED_MAX = 2
+
+
+#: What is said several times.
+LISTS = ("sent", "commits", "transactions", "committed", "errors", "wrong", "logged")
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,11 @@ class Journal:
     sent: list[str] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
     commits: list[dict[str, int]] = field(default_factory=list)
+    #: Bodies of each transaction that was begun, and of those whose commit returned.
+    transactions: list[list[str]] = field(default_factory=list)
+    committed: list[list[str]] = field(default_factory=list)
+    #: Whether a compaction returned.
+    compacted: bool = False
     trimmed: int = 0
     errors: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -64,7 +75,7 @@ class Journal:
         what, value = json.loads(line)
         if what == "ack":
             self.acks += [Ack(*value)]
-        elif what in ("sent", "commits", "errors", "wrong", "logged"):
+        elif what in LISTS:
             getattr(self, what).append(value)
         elif what == "fired":
             self.fired += 1
@@ -209,6 +220,31 @@ class Run:
             consumer.poll(count, timeout_s=0.2)
             places = consumer.commit()
             self.say("commits", {str(queue_id): offset for queue_id, offset in places.items()})
+
+    def transact(self, group: str, count: int = 3) -> None:
+        """Reads as a group does, and puts into two topics what came of it, all or nothing."""
+        assert self.store is not None
+        bodies = self.bodies(count, 41)
+        self.say("transactions", bodies)
+        with (
+            self.act("transaction"),
+            self.store.consumer("orders", group=group) as consumer,
+        ):
+            consumer.poll(2, timeout_s=0.2)
+            with self.store.transaction() as tx:
+                for number, body in enumerate(bodies):
+                    tx.put(("more", "made")[number % 2], body.encode(), queue_id=number % 3)
+                places = tx.commit_offsets(consumer)
+            self.say("committed", bodies)
+            self.say("commits", {str(queue_id): offset for queue_id, offset in places.items()})
+
+    def compact(self, topic: str) -> bool:
+        assert self.store is not None
+        with self.act("compact"):
+            self.store.compact(topic, into=self.root.with_name(COMPACTED))
+            self.say("compacted", True)
+            return True
+        return False
 
     def read(self, topic: str) -> list[bytes]:
         assert self.store is not None

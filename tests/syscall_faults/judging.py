@@ -13,7 +13,8 @@ from rocketstore import CorruptRecordError, Store
 from rocketstore._native.os.mapping import mapped_files
 from rocketstore.tools import verify
 from tests.support.small_store import SMALL, open_small
-from tests.syscall_faults.journal import PATIENCE, Ack, Journal, is_typed, where
+from tests.support.transactions import RECORDS
+from tests.syscall_faults.journal import COMPACTED, PATIENCE, Ack, Journal, is_typed, where
 
 __all__ = ["held", "judge", "left_behind"]
 
@@ -29,6 +30,8 @@ def held(root: Path) -> list[str]:
 def stored(store: Store) -> Iterator[tuple[str, int, int, str]]:
     """Topic, queue, queue offset and body of all that can be read; steps over damage."""
     for topic in store.topics():
+        if topic == RECORDS:
+            continue  # a commit record has the bodies of its messages together
         for queue_id in store.queues(topic):
             with store.consumer(topic, queue_id=queue_id) as consumer:
                 while True:
@@ -55,6 +58,7 @@ def judge(root: Path, journal: Journal, options: dict[str, Any], *, damaged: boo
         with open_small(root, **options) as store:
             wrong += _check_messages(store, journal, clean=clean)
             wrong += _check_groups(store, journal)
+            wrong += _check_transactions(store, journal)
             store.writer("after").put(b"works", durability="disk")
             with store.consumer("after") as consumer:
                 if [bytes(message.body) for message in consumer.poll(1, timeout_s=10)] != [
@@ -70,7 +74,7 @@ def judge(root: Path, journal: Journal, options: dict[str, Any], *, damaged: boo
     report = verify(root, **SHAPE)
     if not damaged:
         wrong += [f"verify: {fault}" for fault in report.faults[:3]]
-    return wrong + _check_names(root)
+    return wrong + _check_names(root) + _check_compacted(root, journal)
 
 
 def _check_messages(store: Store, journal: Journal, *, clean: bool) -> list[str]:
@@ -123,6 +127,33 @@ def _check_groups(store: Store, journal: Journal) -> list[str]:
         for queue, offset in commit.items():
             if stored.get(int(queue), 0) < offset:
                 wrong.append(f"a committed offset is lost: {queue} {offset}, now {stored}")
+    return wrong
+
+
+def _check_transactions(store: Store, journal: Journal) -> list[str]:
+    """All of each transaction, or nothing of it; and all of one whose commit returned."""
+    found = {body for _, _, _, body in stored(store)}
+    wrong = []
+    for bodies in journal.transactions:
+        there = len(found.intersection(bodies))
+        if there not in (0, len(bodies)):
+            wrong.append(f"{there} of {len(bodies)} messages of a transaction: {bodies[0][:20]}")
+        if bodies in journal.committed and not there:
+            wrong.append(f"a committed transaction is lost: {bodies[0][:20]}")
+    return wrong
+
+
+def _check_compacted(root: Path, journal: Journal) -> list[str]:
+    """The new store has its name once it is whole; what is left of another one says that it is not."""
+    into, wrong = root.with_name(COMPACTED), []
+    names = {path.name for path in root.parent.iterdir()}
+    wrong += [f"a stray name: {name}" for name in names - {root.name, COMPACTED, "trace"}
+              if name != f".{COMPACTED}.compacting"]  # fmt: skip
+    if into.exists():
+        wrong += [f"verify of the new store: {fault}" for fault in verify(into, **SHAPE).faults[:3]]
+        wrong += [f"never sent: {body[:20]}" for body in held(into) if body not in journal.sent]
+    if journal.compacted and not (into.exists() and held(into)):
+        wrong.append("compacted, and not there")
     return wrong
 
 

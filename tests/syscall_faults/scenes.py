@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rocketstore.services.transactions import commits
 from rocketstore.tools import verify
 from tests.support.small_store import SEGMENT, SMALL, open_small
 from tests.syscall_faults.journal import Run
@@ -19,6 +20,8 @@ __all__ = ["SCENES", "Scene"]
 #: One more than the dispatcher syncs file by file.
 QUEUES = 66
 OTHER_USER = 12345
+#: What a crash cut: its commit record is in the log.
+CUT = [f"cut-{n}" for n in range(3)]
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,42 @@ def wide(run: Run) -> None:
         run.close()
 
 
+def transactions(run: Run) -> None:
+    """Of messages and offsets; with others in between."""
+    if run.open() is None:
+        return
+    run.put("orders", 8)
+    for _ in range(3):
+        run.transact("billing")
+        run.put("more", 2)
+    run.read("made")
+    run.close()
+
+
+def finish(run: Run) -> None:
+    """An open puts what a crash took of a transaction."""
+    run.say("transactions", CUT)
+    run.say("committed", CUT)
+    if run.open() is not None:
+        run.read("made")
+        run.transact("billing")
+        run.close()
+
+
+def compact(run: Run) -> None:
+    if run.open() is None:
+        return
+    run.put("orders", 30, size=101)
+    with run.act("writer"):
+        assert run.store is not None
+        for body in run.bodies(4, 50):  # one key
+            run.acked("orders", run.store.writer("orders").put(body.encode(), keys="k"), [body])
+    if not run.compact("orders"):
+        run.compact("orders")
+    run.put("orders", 1)
+    run.close()
+
+
 def destroy(run: Run) -> None:
     if (store := run.open()) is not None:
         run.put("orders", 2, "memory")
@@ -143,6 +182,20 @@ def stopped(mode: str, root: Path) -> None:
 
 def killed(mode: str, root: Path) -> None:
     _unprepared(root, mode, clean=False)
+
+
+def cut_transaction(mode: str, root: Path) -> None:
+    """The record of a transaction is in the log, and none of its copies."""
+    _unprepared(root, mode, clean=True)
+    pid = os.fork()
+    if pid == 0:
+        commits.add_copy = lambda *_: None
+        store = open_small(root, durability="disk")
+        with store.transaction() as tx:
+            for body in CUT:
+                tx.put("made", body.encode())
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def torn(mode: str, root: Path) -> None:
@@ -204,5 +257,8 @@ SCENES: dict[str, Scene] = {
     "wide": Scene(wide, {"durability": "os", "index_enabled": False}),
     "readers": Scene(readers, {"durability": "os"}, functools.partial(killed, "os")),
     "readers-torn": Scene(readers, {"durability": "disk"}, functools.partial(torn, "disk")),
+    **_modes("transactions", transactions),
+    "finish": Scene(finish, {"durability": "disk"}, functools.partial(cut_transaction, "disk")),
+    "compact": Scene(compact, {"durability": "os"}),
     "destroy": Scene(destroy, {"durability": "os"}),
 }

@@ -13,6 +13,7 @@ from rocketstore.archive.object_store import is_uri
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreFailedError
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.atomic_files import sync_file_system
@@ -115,6 +116,7 @@ class NewStore:
         if StoreLock.probe(StoreLayout(self._store)) is not None:
             # A close does not wait where a signal's handler called `compact` in the middle of a put.
             raise StoreFailedError(f"{self._path}: the new store is still open, run it again")
+        self._check_closed(engine)
         sync_file_system(self._store)  # names of files as well, before the store has its own
         syscalls.rename(os.fspath(self._store), self._path)
         syscalls.sync_directory(os.path.dirname(self._path))
@@ -125,6 +127,17 @@ class NewStore:
         whole = not self.log.segments or (found.begin, found.end) == (self.log.begin, self.log.end)
         if not whole or found.damage or found.unplaced_messages:
             raise StoreFailedError(f"{self._path}: the new store is not what was written: {found}")
+
+    def _check_closed(self, engine: Engine) -> None:
+        """Raises StoreFailedError where the disk has not taken all of queues and index: the next
+        open would make them again, and nobody would have been told."""
+        assert isinstance(engine, WritingEngine)
+        why = None if engine.write.index is None else engine.write.index.degraded
+        if why is not None or StoreLayout(self._store).abort.exists():
+            raise StoreFailedError(
+                f"{self._path}: queues and index of the new store are not all on the disk "
+                f"({why or 'a sync failed'}); there is no new store, run it again"
+            )
 
     def _clear(self) -> None:
         """What a process left that was killed."""
