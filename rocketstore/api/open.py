@@ -12,7 +12,7 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreClosedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.store import Mode, Store
 from rocketstore.values.arguments import YEAR_S
 from rocketstore.values.callbacks import Listener, Progress
@@ -169,8 +169,11 @@ def opened(path: str | os.PathLike[str]) -> Store:
 def _serve(engine: WritingEngine) -> None:
     """Has delayed messages kept and delivered, those that wait and those to come."""
 
+    def waits() -> bool:
+        return any(engine.reader.source.queues(topic) for topic in (SCHEDULE_TOPIC, TIMER_TOPIC))
+
     def needs_from() -> int | None:
-        if not engine.reader.source.queues(SCHEDULE_TOPIC):
+        if not waits():
             return None
         from rocketstore.services.delay import waits_from
 
@@ -180,13 +183,13 @@ def _serve(engine: WritingEngine) -> None:
     if not engine.config.deliver_delayed:
         return
 
-    def deliver(queue_id: int, delay_ms: int) -> None:
+    def deliver(queue_id: int | None, delay_ms: int) -> None:
         from rocketstore.services.delay import deliver_in  # with the first delayed message
 
         deliver_in(engine).note(queue_id, delay_ms)
 
     engine.delayed_puts.deliver = deliver
-    if engine.reader.source.queues(SCHEDULE_TOPIC):
+    if waits():
         from rocketstore.services.delay import deliver_in
 
         deliver_in(engine)

@@ -16,6 +16,9 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
     "__SHARDINGKEY": _OWN_ARGUMENT + ": shard_key=",
     "WAIT": _OWN_ARGUMENT + ": durability=",
     "DELAY": _OWN_ARGUMENT + ": delay_level=",
+    "TIMER_DELIVER_MS": _OWN_ARGUMENT + ": deliver_at=",
+    "TIMER_DELAY_MS": _OWN_ARGUMENT + ": deliver_after=",
+    "TIMER_DELAY_SEC": _OWN_ARGUMENT + ": deliver_after=",
     "__CRC32#": "the store writes it itself (record_crc)",
     **dict.fromkeys(
         (
@@ -26,9 +29,6 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
             "TRAN_PREPARED_QUEUE_OFFSET",
             "TRANSACTION_CHECK_TIMES",
             "__transactionId__",
-            "TIMER_DELIVER_MS",
-            "TIMER_DELAY_MS",
-            "TIMER_DELAY_SEC",
             "TIMER_OUT_MS",
             "TIMER_ENQUEUE_MS",
             "TIMER_DEQUEUE_MS",

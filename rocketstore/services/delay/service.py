@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import RocketStoreError, StoreClosedError, StoreFailedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.worker import Worker
 from rocketstore.services.delay.delivery import Delivery
+from rocketstore.services.delay.timers import Timers
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ logger = logging.getLogger(__name__)
 #: A message that is put but not visible yet, or an error of the service itself, is looked at again
 #: after this long, seconds.
 SOON_S: Final = 0.01
+#: Messages with a time of their own that may wait until the table takes them up.
+TAKEN_UP: Final = 1 << 10
 AFTER_ERROR_S: Final = 1.0
 MOST_AFTER_ERROR_S: Final = 60.0
 
@@ -31,12 +36,13 @@ class DelayService:
 
     def __init__(self, engine: WritingEngine) -> None:
         self.delivery = Delivery(engine)
-        self._thread = _Thread(engine, self.delivery)
+        self.timers = Timers(engine, stores=True)
+        self._thread = _Thread(engine, self.delivery, self.timers)
         self._thread.start()
         self._unfollow = engine.write.clock.follow(lambda _: self._thread.wake())
 
-    def note(self, queue_id: int, delay_ms: int) -> None:
-        """A message with this delay was put."""
+    def note(self, queue_id: int | None, delay_ms: int) -> None:
+        """A message with this delay was put; with a time of its own where the queue is None."""
         self._thread.note(queue_id, delay_ms)
 
     @property
@@ -53,29 +59,43 @@ class DelayService:
 class _Thread(Worker):
     """Sleeps until the next message is due, or one is put that is due earlier."""
 
-    def __init__(self, engine: WritingEngine, delivery: Delivery) -> None:
+    def __init__(self, engine: WritingEngine, delivery: Delivery, timers: Timers) -> None:
         super().__init__("rocketstore-delays", self._failed)
         self._engine = engine
         self._delivery = delivery
+        self._timers = timers
         self._clock = engine.write.clock
         # Earliest time of what was put and is perhaps not visible yet, by queue id, in ms.
-        self._noted: dict[int, int] = {}
+        # None stands for the timer topic; those of `_timer_notes` are not in it yet.
+        self._noted: dict[int | None, int] = {}
+        self._timer_notes: deque[int] = deque()
+        self._count = itertools.count(1)
         # The time that the thread sleeps for, in ms; 0 while it is at work.
         self._planned_ms: float = 0
         self._failures = 0
         self.error: BaseException | None = None
 
-    def note(self, queue_id: int, delay_ms: int) -> None:
+    def note(self, queue_id: int | None, delay_ms: int) -> None:
         due_ms = self._clock.now_ms() + delay_ms
-        self._noted.setdefault(queue_id, due_ms)  # of one level the first is the earliest
+        if queue_id is None:
+            self._timer_notes.append(due_ms)
+            if not next(self._count) % TAKEN_UP:
+                self.wake()  # the next start has few to read
+        else:
+            self._noted.setdefault(queue_id, due_ms)  # of one level the first is the earliest
         if due_ms < self._planned_ms or not self._planned_ms:
             self.wake()
 
     def step(self) -> float | None:
         self._planned_ms = 0
+        self._take_notes()
         noted = {n: due_ms for n in list(self._noted) if (due_ms := self._noted.pop(n, None))}
         try:
-            pause_s = self._delivery.run()
+            pauses = (
+                self._delivery.run(),
+                self._timers.run(self._delivery.put_copy, self._clock.now_ms),
+            )
+            pause_s = min((s for s in pauses if s is not None), default=None)
         except (StoreClosedError, StoreFailedError) as error:
             self.error = without_frames(error)
             return None  # nothing can be delivered any more
@@ -86,27 +106,40 @@ class _Thread(Worker):
 
     def _sleep(self, pause_s: float | None, unseen_ms: int | None) -> float | None:
         """Seconds until the next message is due, or `pause_s` if that is less."""
-        times = [due_ms for due_ms in (self._delivery.due_ms, unseen_ms) if due_ms is not None]
+        asked = (self._delivery.due_ms, self._timers.due_ms, unseen_ms)
+        times = [due_ms for due_ms in asked if due_ms is not None]
         due_ms = min(times, default=None)
         until_due_s = None if due_ms is None else self._clock.pause_s(due_ms)
         if until_due_s == 0 and due_ms == unseen_ms:
             until_due_s = SOON_S
         self._planned_ms = math.inf if due_ms is None else due_ms
         # What was noted before the line above has woken nobody.
+        self._take_notes()
         if any(noted_ms < self._planned_ms for noted_ms in list(self._noted.values())):
             return 0 if unseen_ms is None else SOON_S
         return min((s for s in (pause_s, until_due_s) if s is not None), default=None)
 
-    def _first_unseen(self, noted: dict[int, int]) -> int | None:
+    def _first_unseen(self, noted: dict[int | None, int]) -> int | None:
         """The earliest time of a message that was put and is not visible yet."""
         found: list[int] = []
         for queue_id, due_ms in noted.items():
+            if queue_id is None:
+                end = self._engine.queue_state(TIMER_TOPIC, 0).next_offset
+                if self._timers.table.next < end:
+                    self._timer_notes.append(due_ms)
+                    found.append(due_ms)
+                continue
             end = self._engine.queue_state(SCHEDULE_TOPIC, queue_id).next_offset
             level = self._delivery.levels.get(queue_id)
             if level is None or level.queue.bounds()[1] < end:
                 self._noted.setdefault(queue_id, due_ms)
                 found.append(due_ms)
         return min(found, default=None)
+
+    def _take_notes(self) -> None:
+        while self._timer_notes:
+            due_ms = self._timer_notes.popleft()
+            self._noted[None] = min(due_ms, self._noted.get(None, due_ms))
 
     def _after(self, error: Exception) -> float:
         self.error = without_frames(error)
@@ -121,6 +154,7 @@ class _Thread(Worker):
         """Stores how far delivery came, so that the next start has nothing to look for."""
         try:
             self._delivery.save()
+            self._timers.save()
         except (OSError, RocketStoreError) as error:
             logger.warning("%s: the offsets of delays are not stored: %s", self._engine.path, error)
 
@@ -138,5 +172,8 @@ def waits_from(engine: WritingEngine) -> int | None:
     """Where in the log the first message lies that waits; None while none does. Any thread may call
     it, also where nothing delivers."""
     service = engine.guests.made(DelayService)
-    delivery = Delivery(engine) if service is None else service.delivery
-    return delivery.needs_from()
+    if service is None:
+        needed = (Delivery(engine).needs_from(), Timers(engine).needs_from())
+    else:
+        needed = (service.delivery.needs_from(), service.timers.needs_from())
+    return min((at for at in needed if at is not None), default=None)
