@@ -134,7 +134,7 @@ class _Thread(Worker):
         self._take_notes()
         noted = {n: due_ms for n in list(self._noted) if (due_ms := self._noted.pop(n, None))}
         try:
-            pause_s = self._run()
+            pause_s = self._round()
             unseen_ms = self._first_unseen(noted)
         except (StoreClosedError, StoreFailedError) as error:
             self.error = without_frames(error)
@@ -144,7 +144,7 @@ class _Thread(Worker):
         self._failures, self.error = 0, None
         return self._sleep(pause_s, unseen_ms)
 
-    def _run(self) -> float | None:
+    def _round(self) -> float | None:
         """One round of levels and timers; what is wrong with one stops the other in no round."""
         pauses, wrong = list[float | None](), list[Exception]()
         for part in (self._delivery.run, self._run_timers):
