@@ -253,6 +253,7 @@ class Timers:
             try:
                 whole = self.catch_up(LOOK)
                 if self.stored is None:
+                    self.troubles.went_well()
                     return None
                 if self.troubles.retry_s == 0:
                     self._retry(put_copy)
