@@ -14,9 +14,10 @@ import rocketstore
 from rocketstore import NewMessage
 from rocketstore.errors import MessageRejectedError, StoreReadOnlyError
 from rocketstore.services.delay import delivery, timer_table
+from rocketstore.services.delay import timers as timers_module
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import NOW_MS, bodies, crash, read
-from tests.services.timer_tools import TOPIC, at, put_at, saved, settled, timers_of
+from tests.services.timer_tools import TOPIC, at, put_at, saved, settled, state_of, timers_of
 from tests.support.small_store import open_small
 from tests.support.waiting import wait_until
 
@@ -145,6 +146,55 @@ def test_a_marker_of_rocketmq_cancels(tmp_path: Path, clock: ManualClock, form: 
         settled(store)
         assert bodies(store) == [b"y"]
         assert bodies(store, "bills") == ([] if form == "{id}" else [b"z"])
+
+
+def cancel_as_rocketmq(store: rocketstore.Store, unique_id: str) -> None:
+    marker = {"TIMER_DEL_UNIQKEY": unique_id, "TIMER_DELIVER_MS": f"{at(5)}"}
+    store.put_message("orders", b"", properties=marker)
+
+
+def test_a_marker_that_comes_while_a_round_goes_on_cancels(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time comes after the marker, but in a round that has not seen the marker."""
+    with open_small(tmp_path / "store", clock=clock) as store:
+        put_at(store, b"x", 5, properties={"UNIQ_KEY": "an id"})
+        put_at(store, b"y", 5)
+        settled(store)
+        timers = timers_of(store)
+        caught_up = timers.catch_up
+
+        def and_more(*arguments: int) -> bool:
+            done = caught_up(*arguments)
+            monkeypatch.undo()
+            cancel_as_rocketmq(store, "an id")
+            clock.advance(5)
+            return done
+
+        monkeypatch.setattr(timers, "catch_up", and_more)
+        put_at(store, b"z", 4)  # which starts a round
+        wait_until(lambda: len(read(store, TOPIC)) == 4)
+        settled(store)
+        assert bodies(store) == [b"z", b"y"]
+
+
+def test_all_of_the_topic_is_known_before_anything_is_delivered(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A marker far from its message, where the whole topic is read again."""
+    path = tmp_path / "store"
+    with open_small(path, clock=clock) as store:
+        put_at(store, b"x", 5, properties={"UNIQ_KEY": "an id"})
+        for n in range(10):
+            put_at(store, b"%d" % n, 5)
+        cancel_as_rocketmq(store, "an id")
+        settled(store)
+    state_of(path).unlink()
+    monkeypatch.setattr(timers_module, "LOOK", 2)
+    clock.advance(5)
+    with open_small(path, clock=clock) as store:
+        settled(store)
+        assert bodies(store) == [b"%d" % n for n in range(10)]
 
 
 def test_a_record_that_rocketmq_rolled_takes_the_place_of_the_first(

@@ -95,6 +95,8 @@ class Timers:
         self.anchor: timer_file.Anchor | None = None
         self.stored: StoredTimers | None = None
         self._copies: Copies | None = None
+        # A time, and what was put by then: what is due then is delivered once all of it is known.
+        self._aim: tuple[int, int] | None = None
         self._over = False
         self.started = False
 
@@ -179,13 +181,13 @@ class Timers:
                 self.troubles.delivered(at)
         self._copies = copies
 
-    def catch_up(self, most: int = 1 << 62) -> bool:
-        """Takes up what was put since; whether that is all. Lock held. ReadFailedError: try
-        again."""
+    def catch_up(self, most: int = 1 << 62, end: int | None = None) -> bool:
+        """Takes up what was put since, up to a queue offset; whether that is all. Lock held.
+        ReadFailedError: try again."""
         self.start()
         if not self.started:
             return True
-        end, begin = self.queue.bounds()[1], self.table.next
+        end, begin = self.queue.bounds()[1] if end is None else end, self.table.next
         while self.table.next < end:
             self._go_on()
             if self.table.next - begin >= most:
@@ -251,13 +253,18 @@ class Timers:
             if self.troubles.paused_s > 0:
                 return self.troubles.paused_s
             try:
-                whole = self.catch_up(LOOK)
+                # The time first: what was put before it, a cancel as well, is taken up before
+                # anything that is due then is delivered.
+                aim = self._aim or (now_ms(), self.queue.bounds()[1])
+                whole = self.catch_up(LOOK, aim[1])
+                self._aim = None if whole else aim
                 if self.stored is None:
                     self.troubles.went_well()
                     return None
-                if self.troubles.retry_s == 0:
-                    self._retry(put_copy)
-                self._deliver_due(put_copy, now_ms)
+                if whole:
+                    if self.troubles.retry_s == 0:
+                        self._retry(put_copy)
+                    self._deliver_due(put_copy, aim[0])
             except (StoreClosedError, StoreFailedError):
                 raise
             except Exception as error:
@@ -278,11 +285,11 @@ class Timers:
                 return 0  # the next round says what is wrong
             return None if first is None else first.due
 
-    def _deliver_due(self, put_copy: Callable[[Message], None], now_ms: Callable[[], int]) -> None:
+    def _deliver_due(self, put_copy: Callable[[Message], None], now_ms: int) -> None:
         for _ in range(ROUND):
             self._go_on()
             first = self.table.first()
-            if first is None or first.due > now_ms():
+            if first is None or first.due > now_ms:
                 return
             self._deliver(first, put_copy)
 
@@ -335,14 +342,17 @@ class Timers:
                 self.stored.save(self)
 
     def needs_from(self) -> int | None:
-        """Where in the log the first message lies that is not delivered; None while none waits."""
+        """Where in the log the first message lies that is not delivered; None while none waits.
+        Those that are not in the queue yet are not among them."""
         with self.lock:
-            if not self.there:
-                return None
-            self.start()
-            lowest = self.table.lowest()
+            try:
+                self.start()
+            except StoreBehindError:
+                pass  # all that the queue has, if there is one
+            minimum = self.queue.bounds(catch_up=False)[0]
+            lowest = self.table.lowest() if self.started else minimum
             lowest = min([lowest, *self.troubles.undelivered])
-            return self.queue.physical_offset(max(lowest, self.queue.bounds()[0]))
+            return self.queue.physical_offset(max(lowest, minimum))
 
 
 def _anchor(message: Message) -> timer_file.Anchor:
