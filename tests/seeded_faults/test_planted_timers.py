@@ -11,19 +11,22 @@ from tests.seeded_faults.planting import Fault, caught, plant
 pytestmark = pytest.mark.proof
 
 TIMERS = "rocketstore/services/delay/timers.py"
-COPY = "            self.stored.keep_in_window(self)\n            put_copy(message)\n        except"
+DELIVERY = "rocketstore/services/delay/timer_delivery.py"
+COPY = (
+    "            stored.keep_in_window(timers)\n            self._put_copy(message)\n        except"
+)
 FAULTS = (
     (
         Fault(
             "timer_checkpoint_ahead",
-            TIMERS,
+            DELIVERY,
             (
                 (
                     COPY,
-                    "            self.table.pop()\n"
-                    "            self.stored.save(self)\n"
-                    "            self.table.add(entry)\n"
-                    "            put_copy(message)\n        except",
+                    "            timers.table.pop()\n"
+                    "            stored.save(timers)\n"
+                    "            timers.table.add(entry)\n"
+                    "            self._put_copy(message)\n        except",
                 ),
             ),
         ),
@@ -51,8 +54,8 @@ FAULTS = (
     (
         Fault(
             "copies_of_timers_beyond_the_window",
-            TIMERS,
-            ((COPY, "            put_copy(message)\n        except"),),
+            DELIVERY,
+            ((COPY, "            self._put_copy(message)\n        except"),),
         ),
         "test_copies_stay_within_the_window",
     ),

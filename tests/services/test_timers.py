@@ -13,7 +13,7 @@ import pytest
 import rocketstore
 from rocketstore import NewMessage
 from rocketstore.errors import MessageRejectedError, StoreReadOnlyError
-from rocketstore.services.delay import delivery, timer_table
+from rocketstore.services.delay import delivery, timer_delivery, timer_table
 from rocketstore.services.delay import timers as timers_module
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import NOW_MS, bodies, crash, read
@@ -191,6 +191,7 @@ def test_all_of_the_topic_is_known_before_anything_is_delivered(
         settled(store)
     state_of(path).unlink()
     monkeypatch.setattr(timers_module, "LOOK", 2)
+    monkeypatch.setattr(timer_delivery, "LOOK", 2)
     clock.advance(5)
     with open_small(path, clock=clock) as store:
         settled(store)

@@ -19,6 +19,7 @@ from rocketstore.errors import (
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.worker import Worker
 from rocketstore.services.delay.delivery import Delivery
+from rocketstore.services.delay.timer_delivery import TimerDelivery
 from rocketstore.services.delay.timers import Timers
 from rocketstore.values.kept_errors import without_frames
 
@@ -101,6 +102,7 @@ class _Thread(Worker):
         self._engine = engine
         self._delivery = delivery
         self._timers = timers
+        self._timer_delivery = TimerDelivery(timers, delivery.put_copy)
         self._clock = engine.write.clock
         # Earliest time of what was put and is perhaps not visible yet, by queue id, in ms.
         # None stands for the timer topic; those of `_timer_notes` are not in it yet.
@@ -146,24 +148,19 @@ class _Thread(Worker):
 
     def _round(self) -> float | None:
         """One round of levels and timers; what is wrong with one stops the other in no round."""
-        pauses, wrong = list[float | None](), list[Exception]()
-        for part in (self._delivery.run, self._run_timers):
-            try:
-                pauses.append(part())
-            except (StoreClosedError, StoreFailedError):
-                raise
-            except Exception as error:
-                wrong.append(error)
-        if wrong:
-            raise wrong[0]
-        return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
-
-    def _run_timers(self) -> float | None:
-        return self._timers.run(self._delivery.put_copy, self._clock.now_ms)
+        try:
+            levels_s = self._delivery.run()
+        except (StoreClosedError, StoreFailedError):
+            raise
+        except Exception:
+            self._timer_delivery.run(self._clock.now_ms)
+            raise
+        timers_s = self._timer_delivery.run(self._clock.now_ms)
+        return min((s for s in (levels_s, timers_s) if s is not None), default=None)
 
     def _sleep(self, pause_s: float | None, unseen_ms: int | None) -> float | None:
         """Seconds until the next message is due, or `pause_s` if that is less."""
-        asked = (self._delivery.due_ms, self._timers.due_ms, unseen_ms)
+        asked = (self._delivery.due_ms, self._timer_delivery.due_ms, unseen_ms)
         times = [due_ms for due_ms in asked if due_ms is not None]
         due_ms = min(times, default=None)
         until_due_s = None if due_ms is None else self._clock.pause_s(due_ms)

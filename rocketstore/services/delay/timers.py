@@ -1,4 +1,4 @@
-"""Delivery at a time of its own: what is due is put into its own topic, each message once.
+"""The messages that wait for a time of their own: loaded, caught up with their topic, stored.
 
 The timer topic is the truth; `TimerTable` is derived from it. A copy is put before its entry is
 passed, and the table is stored after everything below the end of the log is flushed: so the file is
@@ -8,19 +8,17 @@ start finds it there by the property that names its source.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
-    MessageRejectedError,
     ReadFailedError,
     StoreBehindError,
     StoreClosedError,
-    StoreFailedError,
 )
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
@@ -29,7 +27,6 @@ from rocketstore.services.delay.already import MARGIN_BYTES
 from rocketstore.services.delay.copies import Copies, copies_in
 from rocketstore.services.delay.offsets import Stored
 from rocketstore.services.delay.progress import WINDOW_BYTES
-from rocketstore.services.delay.timer_runs import Entry
 from rocketstore.services.delay.timer_table import TimerTable
 from rocketstore.services.delay.timer_topic import (
     Ended,
@@ -49,8 +46,6 @@ __all__ = ["StoredTimers", "Timers"]
 
 logger = logging.getLogger(__name__)
 
-#: Messages that one round delivers, before the levels have their turn.
-ROUND: Final = 256
 #: Messages of the timer topic that are read before their ends are looked for.
 LOOK: Final = 1 << 14
 #: Reads of a message that fail before the others go on without it.
@@ -80,7 +75,7 @@ class StoredTimers(Stored["Timers"]):
 class Timers:
     """The messages of one store that wait for a time of their own.
 
-    The thread of delivery calls `run` and `save`; others look and cancel, with `lock` held.
+    `TimerDelivery` passes over what it delivers; other threads look and cancel, with `lock` held.
     """
 
     def __init__(self, engine: Engine, *, stores: bool = False) -> None:
@@ -95,8 +90,6 @@ class Timers:
         self.anchor: timer_file.Anchor | None = None
         self.stored: StoredTimers | None = None
         self._copies: Copies | None = None
-        # A time, and what was put by then: what is due then is delivered once all of it is known.
-        self._aim: tuple[int, int] | None = None
         self._over = False
         self.started = False
 
@@ -109,7 +102,8 @@ class Timers:
         """Has a `run` that goes on raise StoreClosedError soon. Any thread may call it."""
         self._over = True
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Raises StoreClosedError once it is stopped."""
         if self._over:
             raise StoreClosedError("the store closes")
 
@@ -163,7 +157,7 @@ class Timers:
             end = min(end, begin + WINDOW_BYTES + MARGIN_BYTES)
         if begin is None or begin >= end:
             return
-        copies = copies_in(source, begin, end, self._go_on)
+        copies = copies_in(source, begin, end, self.go_on)
         for entry in self.table.with_offsets(set(copies.timers())):
             try:
                 message = self.queue.message(entry.at)
@@ -189,7 +183,7 @@ class Timers:
             return True
         end, begin = self.queue.bounds()[1] if end is None else end, self.table.next
         while self.table.next < end:
-            self._go_on()
+            self.go_on()
             if self.table.next - begin >= most:
                 return False
             self._take_some(end)
@@ -224,10 +218,14 @@ class Timers:
             if ended:
                 settle_ended(self.queue, table, ended)
 
-    def _leave_unread(self, error: Exception) -> None:
+    def raise_early(self, error: Exception) -> None:
+        """Raises an error of a read that a later one may not have."""
         early = isinstance(error, ReadFailedError) and self.troubles.failures < READS
         if early or isinstance(error, StoreBehindError):
             raise error
+
+    def _leave_unread(self, error: Exception) -> None:
+        self.raise_early(error)
         self.troubles.leave(self.table.next, error)
         self.table.next += 1
 
@@ -245,95 +243,7 @@ class Timers:
         if self.stored is not None:
             self.stored.note_change()
 
-    # ---- delivery ----
-
-    def run(self, put_copy: Callable[[Message], None], now_ms: Callable[[], int]) -> float | None:
-        """Delivers what is due; gives the seconds until something else is to be done."""
-        with self.lock:
-            if self.troubles.paused_s > 0:
-                return self.troubles.paused_s
-            try:
-                # The time first: what was put before it, a cancel as well, is taken up before
-                # anything that is due then is delivered.
-                aim = self._aim or (now_ms(), self.queue.bounds()[1])
-                whole = self.catch_up(LOOK, aim[1])
-                self._aim = None if whole else aim
-                if self.stored is None:
-                    self.troubles.went_well()
-                    return None
-                if whole:
-                    if self.troubles.retry_s == 0:
-                        self._retry(put_copy)
-                    self._deliver_due(put_copy, aim[0])
-            except (StoreClosedError, StoreFailedError):
-                raise
-            except Exception as error:
-                return self.troubles.pause(error)
-            self.troubles.went_well()
-            pauses = (self.troubles.retry_s, self.stored.save_in_time(self), None if whole else 0)
-            return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
-
-    @property
-    def due_ms(self) -> int | None:
-        """When the next message is due; None while none waits, or nothing is tried."""
-        with self.lock:
-            if self.troubles.paused_s > 0:
-                return None
-            try:
-                first = self.table.first()
-            except OSError:
-                return 0  # the next round says what is wrong
-            return None if first is None else first.due
-
-    def _deliver_due(self, put_copy: Callable[[Message], None], now_ms: int) -> None:
-        for _ in range(ROUND):
-            self._go_on()
-            first = self.table.first()
-            if first is None or first.due > now_ms:
-                return
-            self._deliver(first, put_copy)
-
-    def _deliver(self, entry: Entry, put_copy: Callable[[Message], None]) -> None:
-        assert self.stored is not None
-        try:
-            message = self.queue.message(entry.at)
-            if message is None:
-                self._pass_trimmed(entry)
-                return
-            self.stored.keep_in_window(self)
-            put_copy(message)
-        except (MessageRejectedError, CorruptRecordError, ReadFailedError) as error:
-            early = isinstance(error, ReadFailedError) and self.troubles.failures < READS
-            if early or isinstance(error, StoreBehindError):
-                raise
-            self.troubles.leave(entry.at, error)
-        self.table.pop()
-        self.note_change()
-
-    def _pass_trimmed(self, entry: Entry) -> None:
-        if entry.at >= self.queue.bounds()[0]:
-            raise ReadFailedError(f"{TIMER_TOPIC}: no message at {entry.at}")
-        logger.warning(
-            "%s: a delayed message was trimmed before it was delivered", self._engine.path
-        )
-        self.table.pop()
-        self.note_change()
-
-    def _retry(self, put_copy: Callable[[Message], None]) -> None:
-        """Tries again what was left over."""
-        assert self.stored is not None
-        for at in sorted(self.troubles.undelivered):
-            try:
-                message = self.queue.message(at)
-                if message is not None and not is_marker(message.properties):
-                    self.stored.keep_in_window(self)
-                    put_copy(message)
-            except (MessageRejectedError, CorruptRecordError, ReadFailedError) as error:
-                self.troubles.failed_again(at, error)
-            else:
-                self.troubles.delivered(at)
-                self.note_change()
-        self.troubles.retried()
+    # ---- what is stored ----
 
     def save(self) -> None:
         """Stores the table. Raises: as `Stored.save`."""
@@ -345,10 +255,8 @@ class Timers:
         """Where in the log the first message lies that is not delivered; None while none waits.
         Those that are not in the queue yet are not among them."""
         with self.lock:
-            try:
+            with contextlib.suppress(StoreBehindError):  # then all that the queue has counts
                 self.start()
-            except StoreBehindError:
-                pass  # all that the queue has, if there is one
             minimum = self.queue.bounds(catch_up=False)[0]
             lowest = self.table.lowest() if self.started else minimum
             lowest = min([lowest, *self.troubles.undelivered])
