@@ -74,6 +74,7 @@ def deliver(path: str, seconds: float, rate: int) -> dict[str, Any]:
     with rocketstore.open(path, durability="os") as store:
         due, other = store.writer("due"), store.writer("other")
         before = _caught_up(store, 1)
+        pending = len(store.delayed)
         start_ms = int(time.time() * 1000) + 1000
         for n in range(int(seconds * 200)):
             due.put(b"%d" % (start_ms + 5 * n), deliver_at=start_ms + 5 * n)
@@ -85,8 +86,9 @@ def deliver(path: str, seconds: float, rate: int) -> dict[str, Any]:
             else:
                 time.sleep(0.001)
         end = time.monotonic() + 60
-        while store.delayed.count("due") and time.monotonic() < end:
+        while len(store.delayed) > pending and time.monotonic() < end:
             time.sleep(0.1)
+        memory = {"resident_mib": resident_mib("VmRSS"), "own_mib": resident_mib()}
         late = sorted(m.store_timestamp_ms - int(m.body) for m in store.consumer("due"))
         return {
             "known_after_s": before,
@@ -96,8 +98,7 @@ def deliver(path: str, seconds: float, rate: int) -> dict[str, Any]:
             "late_ms_p99": late[len(late) * 99 // 100],
             "late_ms_most": late[-1],
             "early": sum(ms < 0 for ms in late),
-            "resident_mib": resident_mib("VmRSS"),
-            "own_mib": resident_mib(),
+            **memory,  # before the messages are read here
         }
 
 
