@@ -19,6 +19,7 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
     "TIMER_DELIVER_MS": _OWN_ARGUMENT + ": deliver_at=",
     "TIMER_DELAY_MS": _OWN_ARGUMENT + ": deliver_after=",
     "TIMER_DELAY_SEC": _OWN_ARGUMENT + ": deliver_after=",
+    "__EVERY": "store.delayed.repeat puts what comes again",
     "__CRC32#": "the store writes it itself (record_crc)",
     "RS_TRANSACTION": "the store writes it itself (transaction)",
     **dict.fromkeys(

@@ -12,9 +12,7 @@ pytestmark = pytest.mark.proof
 
 TIMERS = "rocketstore/services/delay/timers.py"
 DELIVERY = "rocketstore/services/delay/timer_delivery.py"
-COPY = (
-    "            stored.keep_in_window(timers)\n            self._put_copy(message)\n        except"
-)
+PUT = "            self._put(stored, message, now_ms)\n        except"
 FAULTS = (
     (
         Fault(
@@ -22,11 +20,11 @@ FAULTS = (
             DELIVERY,
             (
                 (
-                    COPY,
+                    PUT,
                     "            timers.table.pop()\n"
                     "            stored.save(timers)\n"
                     "            timers.table.add(entry)\n"
-                    "            self._put_copy(message)\n        except",
+                    "            self._put(stored, message, now_ms)\n        except",
                 ),
             ),
         ),
@@ -55,7 +53,7 @@ FAULTS = (
         Fault(
             "copies_of_timers_beyond_the_window",
             DELIVERY,
-            ((COPY, "            self._put_copy(message)\n        except"),),
+            (("            stored.keep_in_window(timers)\n", ""),),
         ),
         "test_copies_stay_within_the_window",
     ),
@@ -77,6 +75,38 @@ FAULTS = (
     ),
     (
         Fault(
+            "a_copy_ends_what_comes_again",
+            TIMERS,
+            (("        if EVERY not in message.properties:", "        if True:"),),
+        ),
+        "test_a_stop_between_a_copy_and_the_next_time",
+    ),
+    (
+        Fault(
+            "copies_are_put_again_with_the_next_time",
+            DELIVERY,
+            (("        if at not in timers.table.copied:", "        if True:"),),
+        ),
+        "test_no_room_for_the_next_time",
+    ),
+    (
+        Fault(
+            "the_next_time_before_the_copy",
+            DELIVERY,
+            (
+                (
+                    "        if at not in timers.table.copied:\n",
+                    "        if again_ms is not None:\n"
+                    "            put_again(self._engine, message, again_ms)\n"
+                    "            again_ms = None\n"
+                    "        if at not in timers.table.copied:\n",
+                ),
+            ),
+        ),
+        "test_a_stop_between_a_copy_and_the_next_time",
+    ),
+    (
+        Fault(
             "cancels_are_forgotten_by_a_start",
             TIMERS,
             (("            if ended:\n", "            if False:\n"),),
@@ -90,4 +120,5 @@ FAULTS = (
 def test_planted_fault_is_caught(fault: Fault, test: str, tmp_path: Path) -> None:
     """The tests of stops fail with the fault."""
     plant(fault, tmp_path / "tree")
-    caught(tmp_path / "tree", ["tests/services/test_timer_stops.py", "-k", test, "--timeout=30"])
+    where = ["tests/services/test_timer_stops.py", "tests/services/test_recurring.py"]
+    caught(tmp_path / "tree", [*where, "-k", test, "--timeout=30"])

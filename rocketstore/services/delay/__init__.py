@@ -18,6 +18,7 @@ Read in this order:
     timers: these as a whole, under one lock; `cancelling` takes one out or gives it another time.
     timer_delivery: one round of them.
     service: the thread, which sleeps until the next message is due.
+    recurring: messages that come again, and when.
     pending: `store.delayed`: what waits.
 
 Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts the service, and

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.services.delay.timers import Timers
 
-__all__ = ["cancel", "reschedule"]
+__all__ = ["cancel", "drop", "found", "put_again", "reschedule"]
 
 
 def cancel(engine: WritingEngine, timers: Timers, chosen: str | int) -> int | None:
     """Puts the markers; gives the physical offset after them, None where nothing waits. The lock of
     the timers is held, and they are caught up."""
     end = None
-    for message in _found(timers, chosen):
+    for message in found(timers, chosen):
         properties = message.properties
         marker = {
             MARKER: properties.get("UNIQ_KEY", ""),
@@ -39,7 +39,7 @@ def cancel(engine: WritingEngine, timers: Timers, chosen: str | int) -> int | No
             ENDS: f"{message.queue_offset}",
         }
         end = _put(engine, message, b"", marker)
-        _drop(timers, message)
+        drop(timers, message)
     return end
 
 
@@ -48,24 +48,30 @@ def reschedule(
 ) -> int | None:
     """As `cancel`, for another time."""
     end = None
-    for message in _found(timers, chosen):
-        properties = message.properties
-        times = properties.get("TIMER_ROLL_TIMES", "0")
-        times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
-        properties |= {
-            "TIMER_DELIVER_MS": f"{when_ms}",
-            "TIMER_OUT_MS": f"{when_ms}",
-            "TIMER_ROLL_TIMES": times,
-            ENDS: f"{message.queue_offset}",
-        }
-        for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ENQUEUE_MS"):
-            properties.pop(name, None)
-        end = _put(engine, message, message.body_view, properties)
-        _drop(timers, message)
+    for message in found(timers, chosen):
+        end = put_again(engine, message, when_ms)
+        drop(timers, message)
     return end
 
 
-def _found(timers: Timers, chosen: str | int) -> list[Message]:
+def put_again(engine: WritingEngine, message: Message, when_ms: int) -> int:
+    """Puts a message that waits once more, for another time; gives the physical offset after it. What
+    waited before ends there."""
+    properties = message.properties
+    times = properties.get("TIMER_ROLL_TIMES", "0")
+    times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
+    properties |= {
+        "TIMER_DELIVER_MS": f"{when_ms}",
+        "TIMER_OUT_MS": f"{when_ms}",
+        "TIMER_ROLL_TIMES": times,
+        ENDS: f"{message.queue_offset}",
+    }
+    for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ENQUEUE_MS"):
+        properties.pop(name, None)
+    return _put(engine, message, message.body_view, properties)
+
+
+def found(timers: Timers, chosen: str | int) -> list[Message]:
     """The messages that wait."""
     table, queue = timers.table, timers.queue
     if isinstance(chosen, int):
@@ -73,7 +79,7 @@ def _found(timers: Timers, chosen: str | int) -> list[Message]:
     else:
         offsets = sorted(entry.at for entry in table.with_keys({key_of(chosen)}))
         offsets += timers.troubles.undelivered
-    found = []
+    waiting = []
     for at in offsets:
         try:
             message = queue.message(at)
@@ -87,14 +93,16 @@ def _found(timers: Timers, chosen: str | int) -> list[Message]:
         if isinstance(chosen, str) and properties.get("UNIQ_KEY") != chosen:
             continue
         if at in timers.troubles.undelivered or table.has(due_of(properties), at):
-            found.append(message)
-    return found
+            waiting.append(message)
+    return waiting
 
 
-def _drop(timers: Timers, message: Message) -> None:
+def drop(timers: Timers, message: Message) -> None:
+    """A message waits no more."""
     at = message.queue_offset
     if at in timers.troubles.undelivered:
         timers.troubles.delivered(at)
+        timers.table.copied.discard(at)
     else:
         timers.table.drop(at)
     timers.note_change()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.source import ReadSource
 
-__all__ = ["ENDS", "SOURCE", "Copies", "Target", "copies_in", "source_in", "target_of"]
+__all__ = ["ENDS", "EVERY", "SOURCE", "Copies", "Target", "copies_in", "source_in", "target_of"]
 
 #: The property that names the source of a copy.
 SOURCE: Final = "__DELAYED"
@@ -33,12 +33,14 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 _SOURCE_TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 #: Of a record of the timer topic: the queue offset of the message that it ends there.
 ENDS: Final = "__ENDS"
+#: Of a message that comes again: how often.
+EVERY: Final = "__EVERY"
 #: What a message has only while it waits.
 _WAITING: Final = (
     *("DELAY", "REAL_TOPIC", "REAL_QID"),
     *("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", SOURCE),
     *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"),
-    *("TIMER_ROLL_LABEL", "TIMER_DELAY_LEVEL", ENDS),
+    *("TIMER_ROLL_LABEL", "TIMER_DELAY_LEVEL", ENDS, EVERY),
 )
 _QUEUE_ID: Final = re.compile(r"[0-9]{1,10}")
 

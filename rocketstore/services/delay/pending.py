@@ -22,7 +22,7 @@ from rocketstore.errors import (
 from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC, Due
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay import progress
-from rocketstore.services.delay.copies import source_of, target_of
+from rocketstore.services.delay.copies import EVERY, source_of, target_of
 from rocketstore.services.delay.service import DelayService
 from rocketstore.services.delay.timer_runs import Entry
 from rocketstore.services.delay.timer_topic import due_of
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.format.message import Message
     from rocketstore.engine.engine import Engine
+    from rocketstore.values.arguments import Body
     from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Delayed", "DelayedMessage"]
@@ -62,6 +63,11 @@ class DelayedMessage:
     def unique_id(self) -> str | None:
         """The id of the message, by which it is cancelled; None without one."""
         return self.message.properties.get("UNIQ_KEY")
+
+    @property
+    def every(self) -> str | None:
+        """How often it comes again, as "ms 60000" or "cron UTC 30 9 * * *"; None where it does not."""
+        return self.message.properties.get(EVERY)
 
 
 @public
@@ -220,6 +226,56 @@ class Delayed:
         if end is not None:
             engine.delayed_puts.note(Due(when_ms))
         return self._promised(end)
+
+    def repeat(
+        self,
+        topic: str,
+        body: Body,
+        every: datetime.timedelta | str,
+        *,
+        unique_id: str | None = None,
+        start: Timestamp | None = None,
+        timezone: str = "UTC",
+        queue_id: int = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> str:
+        """Delivers a message again and again, and gives the id by which `cancel` ends that.
+
+            store.delayed.repeat("beats", b"", datetime.timedelta(minutes=1))
+            store.delayed.repeat("reports", b"daily", "30 9 * * MON-FRI", unique_id="daily")
+
+        It is durable as a put is, goes on with the next open, and comes once at each of its times,
+        also after a crash. Times that pass while the store is closed are one delivery at the next
+        open. With a `unique_id` it takes the place of what waits with that id; where the same
+        message comes as often already, that goes on as it is.
+
+        Args:
+            every: The time from one to the next; or a cron expression of five fields, or of six
+                with seconds, which needs cronsim (`rocketstore[cron]`).
+            unique_id: The id. None: a new one.
+            start: The first time of `every`, or that from which a cron expression counts. None: it
+                begins now, and the first delivery is after one `every`.
+            timezone: The zone of a cron expression. A time that its clocks leave out is the end of
+                the gap, and one that they show twice is the first of them.
+
+        Raises:
+            CronSyntaxError: `every` is no cron expression.
+            ModuleNotFoundError: There is no cronsim, which a cron expression needs.
+            MessageRejectedError: A message that cannot be stored, or no time follows.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
+            DurabilityTimeoutError: It is put, but not known to be on disk.
+        """
+        from rocketstore.services.delay import recurring
+
+        said = recurring.every_of(every, timezone)
+        start_ms = None if start is None else timestamp_ms("start", start)
+        own = recurring.Wanted(topic, body, queue_id, properties or {}, said, unique_id, start_ms)
+        engine = self._writing("repeat")
+        with self._timers() as timers:
+            _see_all(engine, timers)
+            unique_id, end = recurring.repeat(engine, timers, own)
+        self._promised(end)
+        return unique_id
 
     def __repr__(self) -> str:
         if self._engine.closed:

@@ -102,7 +102,7 @@ class _Thread(Worker):
         self._engine = engine
         self._delivery = delivery
         self._timers = timers
-        self._timer_delivery = TimerDelivery(timers, delivery.put_copy)
+        self._timer_delivery = TimerDelivery(engine, timers, delivery.put_copy)
         self._clock = engine.write.clock
         # Earliest time of what was put and is perhaps not visible yet, by queue id, in ms.
         # None stands for the timer topic; those of `_timer_notes` are not in it yet.

@@ -13,12 +13,15 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
-from rocketstore.services.delay.timer_topic import is_marker
+from rocketstore.log.queues.delayed_puts import TIMER_TOPIC, Due
+from rocketstore.services.delay.cancelling import put_again
+from rocketstore.services.delay.copies import EVERY
+from rocketstore.services.delay.timer_topic import due_of, is_marker
 from rocketstore.services.delay.timers import LOOK
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
+    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.services.delay.timer_runs import Entry
     from rocketstore.services.delay.timers import StoredTimers, Timers
 
@@ -33,7 +36,10 @@ ROUND: Final = 256
 class TimerDelivery:
     """Delivers the timers of one open store. One thread calls `run`."""
 
-    def __init__(self, timers: Timers, put_copy: Callable[[Message], None]) -> None:
+    def __init__(
+        self, engine: WritingEngine, timers: Timers, put_copy: Callable[[Message], None]
+    ) -> None:
+        self._engine = engine
         self._timers = timers
         self._put_copy = put_copy
         # A time, and what was put by then: what is due then is delivered once all of it is known.
@@ -79,7 +85,7 @@ class TimerDelivery:
         self._aim = None if whole else aim
         if whole and timers.stored is not None:
             if timers.troubles.retry_s == 0:
-                self._retry(timers.stored)
+                self._retry(timers.stored, aim[0])
             self._deliver_due(timers.stored, aim[0])
         return whole
 
@@ -89,22 +95,42 @@ class TimerDelivery:
             first = self._timers.table.first()
             if first is None or first.due > now_ms:
                 return
-            self._deliver(stored, first)
+            self._deliver(stored, first, now_ms)
 
-    def _deliver(self, stored: StoredTimers, entry: Entry) -> None:
+    def _deliver(self, stored: StoredTimers, entry: Entry, now_ms: int) -> None:
         timers = self._timers
         try:
             message = timers.queue.message(entry.at)
             if message is None:
                 self._pass_trimmed(entry)
                 return
-            stored.keep_in_window(timers)
-            self._put_copy(message)
+            self._put(stored, message, now_ms)
         except (MessageRejectedError, CorruptRecordError, ReadFailedError) as error:
             timers.raise_early(error)
             timers.troubles.leave(entry.at, error)
         timers.table.pop()
         stored.note_change()
+
+    def _put(self, stored: StoredTimers, message: Message, now_ms: int) -> None:
+        """Puts the copy, and then the message again where it comes again. `copied` has it between
+        the two: a stop or an error there puts no second copy."""
+        timers, at = self._timers, message.queue_offset
+        properties = message.properties
+        again_ms = None
+        if EVERY in properties:
+            from rocketstore.services.delay.recurring import following_ms
+
+            again_ms = following_ms(properties, due_of(properties), now_ms)
+        if at not in timers.table.copied:
+            stored.keep_in_window(timers)
+            self._put_copy(message)
+        if again_ms is not None:
+            timers.table.copied.add(at)
+            end = put_again(self._engine, message, again_ms)
+            self._engine.delayed_puts.note(Due(again_ms))
+            if self._engine.config.durability == "disk":
+                self._engine.commit_log.log.request_flush(end)
+        timers.table.copied.discard(at)
 
     def _pass_trimmed(self, entry: Entry) -> None:
         timers = self._timers
@@ -116,15 +142,14 @@ class TimerDelivery:
         timers.table.pop()
         timers.note_change()
 
-    def _retry(self, stored: StoredTimers) -> None:
+    def _retry(self, stored: StoredTimers, now_ms: int) -> None:
         """Tries again what was left over."""
         troubles, queue = self._timers.troubles, self._timers.queue
         for at in sorted(troubles.undelivered):
             try:
                 message = queue.message(at)
                 if message is not None and not is_marker(message.properties):
-                    stored.keep_in_window(self._timers)
-                    self._put_copy(message)
+                    self._put(stored, message, now_ms)
             except (MessageRejectedError, CorruptRecordError, ReadFailedError) as error:
                 troubles.failed_again(at, error)
             else:

@@ -6,7 +6,8 @@ topic. It is replaced as a whole after everything that it speaks of is on disk:
 - `next`: messages of the timer topic below this queue offset are in it. `anchor` is the last of them.
 - `from`: copies that it does not know lie in the log at or after this physical offset.
 - `runs`: files of entries; `recent`: entries of no run yet; `gone`: queue offsets of entries that
-  wait no more; `undelivered`: of those that could not be delivered.
+  wait no more; `undelivered`: of those that could not be delivered; `copied`: of those that come again,
+  whose copy is there and the next one not yet.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def load(layout: StoreLayout, table: TimerTable) -> tuple[int, Anchor | None] | 
         for run in runs:
             run.check()
         recent = [Entry(*row) for row in document["recent"]]
-        anchor = document["anchor"]
+        anchor, copied = document["anchor"], set(document["copied"])
     except FileNotFoundError:
         if path.exists():
             logger.warning("%s: a run is missing; timers are read from their topic", path)
@@ -74,6 +75,7 @@ def load(layout: StoreLayout, table: TimerTable) -> tuple[int, Anchor | None] | 
         logger.warning("%s is of no use, timers are read from their topic: %r", path, error)
         return None
     table.fill(document["next"], runs, recent, document["gone"], document["undelivered"])
+    table.copied = copied
     return document["from"], None if anchor is None else (anchor[0], anchor[1], anchor[2])
 
 
@@ -100,6 +102,7 @@ def save(layout: StoreLayout, table: TimerTable, begin: int, anchor: Anchor | No
         "recent": table.recent,
         "gone": sorted(table.gone),
         "undelivered": sorted(table.undelivered),
+        "copied": sorted(table.copied),
     }
     text = json.dumps(document, separators=(",", ":")).encode()
     write_state_file(layout, state_path(layout), b"%08x\n" % zlib.crc32(text) + text)

@@ -44,6 +44,8 @@ class TimerTable:
         self.gone: set[int] = set()
         #: Queue offsets of those that could not be delivered.
         self.undelivered: Collection[int] = ()
+        #: Of those that wait and come again: queue offsets of those whose copy is there already.
+        self.copied: set[int] = set()
         self._old: list[int] = []  # runs to be removed once no file names them
         self._last = 0
 
@@ -110,6 +112,7 @@ class TimerTable:
     def drop(self, at: int) -> None:
         """An entry, which waits, does so no more."""
         self.gone.add(at)
+        self.copied.discard(at)
 
     def with_keys(self, keys: Collection[int]) -> list[Entry]:
         """Entries that have one of these keys, in no order."""

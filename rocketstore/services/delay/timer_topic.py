@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
     from rocketstore.services.delay.timer_table import TimerTable
+    from rocketstore.services.delay.troubles import Troubles
 
 __all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended"]
 
@@ -87,8 +88,10 @@ def ended_by(message: Message, properties: Mapping[str, str]) -> Ended | None:
     return Ended(message.queue_offset, unique_id, at)
 
 
-def settle_ended(queue: TimerQueue, table: TimerTable, ended: list[Ended]) -> None:
-    """Drops what ended from the table."""
+def settle_ended(
+    queue: TimerQueue, table: TimerTable, ended: list[Ended], troubles: Troubles
+) -> None:
+    """Drops what ended from the table, and from those that are left over."""
     named = set[int]()
     by_key: dict[int, list[tuple[Ended, str, str | None]]] = {}
     for one in ended:
@@ -102,14 +105,24 @@ def settle_ended(queue: TimerQueue, table: TimerTable, ended: list[Ended]) -> No
     for entry in table.with_offsets(named) if named else ():
         table.drop(entry.at)
     for entry in table.with_keys(by_key) if by_key else ():
-        properties = _properties(queue, entry.at)
-        if any(
-            entry.at < one.before
-            and properties.get("UNIQ_KEY") == unique_id
-            and topic in (None, properties.get("REAL_TOPIC"))
-            for one, unique_id, topic in by_key[entry.key]
-        ):
+        if _has_ended(queue, entry.at, by_key[entry.key]):
             table.drop(entry.at)
+    of_ids = [one for same in by_key.values() for one in same]
+    for at in list(troubles.undelivered):
+        if at in named or (of_ids and _has_ended(queue, at, of_ids)):
+            troubles.delivered(at)
+            table.copied.discard(at)
+
+
+def _has_ended(queue: TimerQueue, at: int, ended: list[tuple[Ended, str, str | None]]) -> bool:
+    """Whether the message has one of the ids."""
+    properties = _properties(queue, at)
+    return any(
+        at < one.before
+        and properties.get("UNIQ_KEY") == unique_id
+        and topic in (None, properties.get("REAL_TOPIC"))
+        for one, unique_id, topic in ended
+    )
 
 
 def _is_meant(queue: TimerQueue, one: Ended, at: int) -> bool:

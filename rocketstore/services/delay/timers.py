@@ -24,7 +24,7 @@ from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay import timer_file
 from rocketstore.services.delay.already import MARGIN_BYTES
-from rocketstore.services.delay.copies import Copies, copies_in
+from rocketstore.services.delay.copies import EVERY, Copies, copies_in
 from rocketstore.services.delay.offsets import Stored
 from rocketstore.services.delay.progress import WINDOW_BYTES
 from rocketstore.services.delay.timer_table import TimerTable
@@ -163,7 +163,7 @@ class Timers:
                 message = self.queue.message(entry.at)
             except (CorruptRecordError, ReadFailedError):
                 continue
-            if message is not None and copies.take(message):
+            if message is not None and copies.take(message) and self._is_over(message):
                 self.table.drop(entry.at)
                 self.note_change()
         for at in list(self.troubles.undelivered):
@@ -171,9 +171,16 @@ class Timers:
                 message = self.queue.message(at)
             except (CorruptRecordError, ReadFailedError):
                 continue
-            if message is not None and copies.take(message):
+            if message is not None and copies.take(message) and self._is_over(message):
                 self.troubles.delivered(at)
         self._copies = copies
+
+    def _is_over(self, message: Message) -> bool:
+        """Whether a message of which the copy is there waits no more; else it comes again."""
+        if EVERY not in message.properties:
+            return True
+        self.table.copied.add(message.queue_offset)
+        return False
 
     def catch_up(self, most: int = 1 << 62, end: int | None = None) -> bool:
         """Takes up what was put since, up to a queue offset; whether that is all. Lock held.
@@ -216,7 +223,7 @@ class Timers:
             if table.next > before:
                 self.note_change()
             if ended:
-                settle_ended(self.queue, table, ended)
+                settle_ended(self.queue, table, ended, self.troubles)
 
     def raise_early(self, error: Exception) -> None:
         """Raises an error of a read that a later one may not have."""
@@ -235,7 +242,9 @@ class Timers:
         end = ended_by(message, properties)
         if end is not None:
             ended.append(end)
-        if is_marker(properties) or (self._copies and self._copies.take(message)):
+        if is_marker(properties):
+            return
+        if self._copies and self._copies.take(message) and self._is_over(message):
             return
         self.table.add(entry_of(message, properties))
 
