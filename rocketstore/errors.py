@@ -21,6 +21,7 @@ __all__ = [
     "BookmarkError",
     "ConfigError",
     "CorruptRecordError",
+    "CronSyntaxError",
     "DecompressionError",
     "DiskFullError",
     "DurabilityTimeoutError",
@@ -270,6 +271,21 @@ class FilterSyntaxError(RocketStoreError, ValueError):
         shown = ("…" if first else "") + text[first : at + 40] + ("…" if text[at + 40 :] else "")
         near = "at the end" if at >= len(text) else f"at position {at}, {text[at : at + 12]!r}"
         return f"where = {shown!r}, {near}: {self.hint}"
+
+
+class CronSyntaxError(RocketStoreError, ValueError):
+    """A cron expression that is none. `position` is the index in `expression` at which the field
+    begins that is wrong, its length where one is missing; `hint` says what would do."""
+
+    def __init__(self, expression: str, position: int, hint: str) -> None:
+        super().__init__(expression, position, hint)
+        self.expression = expression
+        self.position = position
+        self.hint = hint
+
+    def __str__(self) -> str:
+        near = "at the end" if self.position >= len(self.expression) else f"at {self.position}"
+        return f"every = {self.expression[:80]!r}, {near}: {self.hint}"
 
 
 class NoGroupError(RocketStoreError, TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
@@ -94,6 +95,8 @@ class StorePuts(ServiceAccess):
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
         durability: Durability | None = None,
         timeout_s: float | None = None,
         expected_queue_offset: int | None = None,
@@ -103,7 +106,8 @@ class StorePuts(ServiceAccess):
 
         The store drops `__CRC32#` and INNER_MULTI_QUEUE_OFFSET from the properties, since it writes
         these itself. `WAIT` = "false" asks for durability "memory". `DELAY` is a delay level, as
-        in RocketMQ. With light queues on, INNER_MULTI_DISPATCH lists further queues.
+        in RocketMQ; TIMER_DELIVER_MS, TIMER_DELAY_MS and TIMER_DELAY_SEC say when it is delivered.
+        With light queues on, INNER_MULTI_DISPATCH lists further queues.
 
         Raises:
             MessageRejectedError and its kin: The message cannot be stored as it is.
@@ -118,7 +122,7 @@ class StorePuts(ServiceAccess):
             sys_flag=sys_flag, born_time=born_time, born_host=born_host, store_host=store_host,
             reconsume_times=reconsume_times, durability=durability, timeout_s=timeout_s,
             prepared_transaction_offset=prepared_transaction_offset, delay_level=delay_level,
-            expected=expected_queue_offset,
+            deliver_at=deliver_at, deliver_after=deliver_after, expected=expected_queue_offset,
         )  # fmt: skip
 
     def put_batch(

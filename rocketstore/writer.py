@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.queues.delayed_puts import DelayedPuts
+    from rocketstore.log.queues.delayed_puts import Delay, DelayedPuts
     from rocketstore.log.read.unique_ids import UniqueIds
     from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
@@ -82,10 +83,20 @@ class Writer(native.Writer):
         self._await_promise(result, durability, timeout_s)
         return result
 
-    def _delayed_queue(self, delay_level: int) -> QueueState | None:
-        return self._delayed_puts.queue(delay_level)
+    def _delay(
+        self,
+        delay_level: int | None,
+        deliver_at: Timestamp | None,
+        deliver_after: datetime.timedelta | None,
+    ) -> Delay | None:
+        return self._delayed_puts.delay(delay_level, deliver_at, deliver_after)
 
-    def _note_delayed(self, delay_level: int) -> None:
+    def _delayed_place(
+        self, delay_level: Delay, properties: bytes
+    ) -> tuple[QueueState, list[tuple[str, str]]] | None:
+        return self._delayed_puts.place(delay_level, properties)
+
+    def _note_delayed(self, delay_level: Delay) -> None:
         self._delayed_puts.note(delay_level)
 
     def put_columns(
@@ -170,6 +181,8 @@ class Writer(native.Writer):
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
         delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> Ticket:
         """Appends one message and does not wait for its promise: the ticket does.
 
@@ -196,6 +209,8 @@ class Writer(native.Writer):
             expected_queue_offset=expected_queue_offset,
             unique_id=unique_id,
             delay_level=delay_level,
+            deliver_at=deliver_at,
+            deliver_after=deliver_after,
         )
         self._log.request_flush(result.end_offset)
         self._note_level(result, level)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rocketstore
 from rocketstore import PutResult
@@ -38,7 +39,7 @@ class PutRequest(NamedTuple):
     born_time: Timestamp | None
     shard_key: str | None
     durability: Durability | None
-    delay_level: int | None
+    delay_level: Any  # or the time of its own that `submit` was given
 
 
 class Writer:
@@ -91,6 +92,8 @@ class Writer:
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
         delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> PutFuture[PutResult]:
         """Appends one message; await the result for its PutResult, once the promise is met. The
         result also goes to `create_task`, `gather`, `wait_for` and the like.
@@ -98,8 +101,8 @@ class Writer:
         The message is in the log when this returns, also without the await, unless puts have to
         wait for room: then a task of its own sees to it. Arguments and errors are those of
         `rocketstore.Writer.put`; what is wrong with the message is raised at once. A put with
-        `expected_queue_offset` or `unique_id` is put by a thread, and says what is wrong when it is
-        awaited.
+        `expected_queue_offset`, `unique_id`, `deliver_at` or `deliver_after` is put by a thread, and
+        says what is wrong when it is awaited.
 
         Raises, when awaited:
             DurabilityTimeoutError: not on disk within `sync_flush_timeout_ms`; the message *is* in
@@ -108,7 +111,8 @@ class Writer:
         """
         port, writer = self._port, self._writer
         port.check()
-        if expected_queue_offset is not None or unique_id is not None:
+        threaded = (expected_queue_offset, unique_id, deliver_at, deliver_after)
+        if threaded != (None, None, None, None):
             append = functools.partial(
                 rocketstore.Writer.put,
                 body=body,
@@ -122,6 +126,8 @@ class Writer:
                 expected_queue_offset=expected_queue_offset,
                 unique_id=unique_id,
                 delay_level=delay_level,
+                deliver_at=deliver_at,
+                deliver_after=deliver_after,
             )
             return put_task(self._append_many(append, durability), port.loop)
         if writer is not None and not port.turn.standing:
@@ -154,11 +160,16 @@ class Writer:
         shard_key: str | None = None,
         durability: Durability | None = None,
         delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> PutFuture[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""
+        delay: Any = delay_level
+        if deliver_at is not None or deliver_after is not None:
+            delay = (await self._opened())._delay(delay_level, deliver_at, deliver_after)
         request = PutRequest(
-            body, tags, keys, properties, flag, born_time, shard_key, durability, delay_level
+            body, tags, keys, properties, flag, born_time, shard_key, durability, delay
         )
         return await self._append(Place(self._port.turn), request)
 

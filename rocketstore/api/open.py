@@ -13,7 +13,7 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreBehindError, StoreClosedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.services.transactions.commit_records import TOPIC as COMMITS
 from rocketstore.store import Mode, Store
 from rocketstore.values.arguments import YEAR_S
@@ -199,9 +199,12 @@ def _serve_delays(engine: WritingEngine) -> None:
     """Has delayed messages kept and delivered, those that wait and those to come. Whatever is in the
     way of it is met by its own thread."""
 
+    def waits() -> bool:
+        return any(map(engine.has_queues, (SCHEDULE_TOPIC, TIMER_TOPIC)))
+
     def needs_from() -> int | None:
         # What is not dispatched is kept in any case.
-        if not engine.has_queues(SCHEDULE_TOPIC):
+        if not waits():
             return None
         from rocketstore.services.delay import waits_from
 
@@ -211,7 +214,7 @@ def _serve_delays(engine: WritingEngine) -> None:
     if not engine.config.deliver_delayed:
         return
 
-    def deliver(queue_id: int, delay_ms: int) -> None:
+    def deliver(queue_id: int | None, delay_ms: int) -> None:
         from rocketstore.services.delay import note_put  # with the first delayed message
 
         note_put(engine, queue_id, delay_ms)
@@ -219,7 +222,7 @@ def _serve_delays(engine: WritingEngine) -> None:
     engine.delayed_puts.deliver = deliver
     # Where dispatch stands, some may wait in the log alone.
     stands = engine.positions.dispatched < engine.positions.visible
-    if stands or engine.has_queues(SCHEDULE_TOPIC):
+    if stands or waits():
         from rocketstore.services.delay import deliver_in
 
         deliver_in(engine)

@@ -29,7 +29,7 @@ def _absent(note: str, names: str, harmless: str | None = None) -> Option:
 _NOT_BUILT = "not offered: "
 _RETENTION = _NOT_BUILT + "give open(retention=Retention(…)), or call Store.trim"
 _REPLICATION = _NOT_BUILT + "needs replication, which is not part of this store"
-_TIMER = _NOT_BUILT + "timer messages are not part of this store"
+_TIMER = _NOT_BUILT + "delivery at any time has no such setting here"
 _TRANSACTIONS = _NOT_BUILT + "store.transactions.check_back takes its times as arguments"
 _TRANSFER = _NOT_BUILT + "a reader says itself how much it takes"
 _DIRECTORIES = "several, or one outside of the store, for reading only"

@@ -67,7 +67,9 @@ class WritingEngine(Engine):
         self._dispatcher = parts.dispatcher
         self._writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests()
-        self.delayed_puts = DelayedPuts(self.config.delay_level_ms, self.queue_state)
+        self.delayed_puts = DelayedPuts(
+            self.config.delay_level_ms, self.queue_state, write.clock.now_ms
+        )
         self._destroyed = False
         self.unique_ids = UniqueIds(
             *(opened.path, self.reader, parts.index, parts.positions, self._flush_all),

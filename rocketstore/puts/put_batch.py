@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -40,6 +41,8 @@ class NewMessage:
     born_time: Timestamp | None = None
     shard_key: str | None = None
     delay_level: int | None = None
+    deliver_at: Timestamp | None = None
+    deliver_after: datetime.timedelta | None = None
 
     def __setstate__(self, state: Sequence[object]) -> None:
         """Also of a pickle that was made before there was a delay, which comes last."""
@@ -76,7 +79,7 @@ def put_batch(
                 message.flag,
                 message.born_time,
                 message.shard_key,
-                message.delay_level,
+                writer._delay(message.delay_level, message.deliver_at, message.deliver_after),
             )
         except (TypeError, ValueError) as error:  # MessageRejectedError and ConfigError are of them
             error.add_note(f"messages[{index}]; nothing was stored")

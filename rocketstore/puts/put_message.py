@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from rocketstore._native.format.codec import encode_properties, pack_host
 from rocketstore._native.put import put_message as native
 from rocketstore.errors import MessageRejectedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC, Due
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import check_port, queue_ids_of
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
@@ -18,7 +19,7 @@ from rocketstore.values.timestamps import Timestamp, timestamp_ms
 if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.queues.delayed_puts import DelayedPuts
+    from rocketstore.log.queues.delayed_puts import Delay, DelayedPuts
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
 
@@ -42,6 +43,8 @@ class MessageFields(TypedDict, total=False):
     reconsume_times: int
     prepared_transaction_offset: int
     delay_level: int | None
+    deliver_at: Timestamp | None
+    deliver_after: datetime.timedelta | None
     expected_queue_offset: int | None
 
 
@@ -75,6 +78,8 @@ def put_message(
     durability: Durability | None,
     timeout_s: float | None,
     expected: int | None,
+    deliver_at: Timestamp | None = None,
+    deliver_after: datetime.timedelta | None = None,
 ) -> PutResult:
     topic = text("topic", topic)
     engine.check_topic(topic)
@@ -93,11 +98,11 @@ def put_message(
     at = -1
     if expected is not None:
         at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
-    level = _delay_level(engine.delayed_puts, topic, fields, sys_flag, delay_level)
-    if level:
-        engine.delayed_puts.check(level, expected, None)
-        fields |= {"DELAY": f"{level}", "REAL_TOPIC": topic, "REAL_QID": f"{queue_id}"}
-        topic, queue_id = SCHEDULE_TOPIC, level - 1
+    asked = engine.delayed_puts.delay(delay_level, deliver_at, deliver_after)
+    delay = _delay(engine.delayed_puts, topic, fields, sys_flag, asked)
+    if delay:
+        engine.delayed_puts.check(delay, expected, None)
+        topic, queue_id = _keep(engine.delayed_puts, delay, topic, queue_id, fields)
     encoded = encode_properties(fields)
     check_numbers(topic, fields)
     host = engine.config.store_host
@@ -122,32 +127,63 @@ def put_message(
     finally:
         if lights:
             engine.write.put_states.settle(lights)
-    if level:
-        engine.delayed_puts.note(level)
+    if delay:
+        engine.delayed_puts.note(delay)
     return result
 
 
-def _delay_level(
+def _keep(
+    delayed_puts: DelayedPuts, delay: Delay, topic: str, queue_id: int, fields: dict[str, str]
+) -> tuple[str, int]:
+    """Gives a message the properties that it has while it waits; gives the place where it does."""
+    place = delayed_puts.place(delay, encode_properties(fields))
+    if place is None:
+        return topic, queue_id
+    queue, own = place
+    fields |= dict(own) | {"REAL_TOPIC": topic, "REAL_QID": f"{queue_id}"}
+    return TIMER_TOPIC if isinstance(delay, Due) else SCHEDULE_TOPIC, queue.queue_id
+
+
+def _delay(
     delayed_puts: DelayedPuts,
     topic: str,
     fields: Mapping[str, str],
     sys_flag: int,
-    delay_level: int | None,
-) -> int:
-    """The level of a message that has to wait, 0 for all others."""
+    asked: Delay | None,
+) -> Delay:
+    """The delay of a message that has to wait, 0 for all others. `asked`: by an argument."""
     half = sys_flag & TRANSACTION_TYPE not in IN_QUEUES
-    if delay_level is not None:
-        level = delayed_puts.level(delay_level)
-        if level and (half or topic == SCHEDULE_TOPIC):
-            what = "half of a transaction" if half else f"message of {SCHEDULE_TOPIC}"
-            raise MessageRejectedError(f"delay_level = {delay_level}: a {what} cannot be delayed")
-        return level
-    value = fields.get("DELAY", "")
-    # A copy that RocketMQ has delivered keeps all three properties (K-62): its delay is over.
-    if half or topic == SCHEDULE_TOPIC or "REAL_TOPIC" in fields or not _DECIMAL.fullmatch(value):
+    system = topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+    if asked is not None:
+        delay = asked if isinstance(asked, Due) else delayed_puts.level(asked)
+        if delay and (half or system):
+            what = "half of a transaction" if half else f"message of {topic}"
+            name = (
+                f"deliver_at = {delay.ms}" if isinstance(delay, Due) else f"delay_level = {asked}"
+            )
+            raise MessageRejectedError(f"{name}: a {what} cannot be delayed")
+        return delay
+    # A copy that RocketMQ has delivered keeps these properties (K-62): its delay is over.
+    if half or system or "REAL_TOPIC" in fields or "TIMER_OUT_MS" in fields:
         return 0
-    level = int(value)
-    return delayed_puts.level(level) if 0 < level < 1 << 31 else 0
+    value = fields.get("DELAY", "")
+    if _DECIMAL.fullmatch(value) and 0 < int(value) < 1 << 31:
+        return delayed_puts.level(int(value))
+    return _due(delayed_puts, fields)
+
+
+def _due(delayed_puts: DelayedPuts, fields: Mapping[str, str]) -> Delay:
+    """The time that RocketMQ's properties ask for: seconds win, then milliseconds, then the time."""
+    for name, factor in (("TIMER_DELAY_SEC", 1000), ("TIMER_DELAY_MS", 1), ("TIMER_DELIVER_MS", 0)):
+        value = fields.get(name)
+        if value is None:
+            continue
+        if not _DECIMAL.fullmatch(value):
+            raise MessageRejectedError(f"{name} = {value!r}: it is no number")
+        return (
+            delayed_puts.due(int(value)) if not factor else delayed_puts.after(int(value) * factor)
+        )
+    return 0
 
 
 def _host(name: str, host: str) -> bytes:

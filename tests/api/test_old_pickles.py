@@ -15,6 +15,7 @@ from tests.support.paths import ROOT
 #: Errors that 0.1 did not have.
 NEW_ERRORS = {
     rocketstore.BookmarkError,
+    rocketstore.CronSyntaxError,
     rocketstore.FilterSyntaxError,
     rocketstore.InvalidGroupError,
     rocketstore.NoGroupError,

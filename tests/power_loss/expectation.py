@@ -10,10 +10,14 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BATCH", "Expectation", "body_of", "keys_of", "tags_of"]
+__all__ = ["BATCH", "DELAYED", "LATE", "Expectation", "body_of", "keys_of", "tags_of"]
 
 #: Tags and keys of a message of a batch, which has one of each for all its messages.
 BATCH: tuple[str, tuple[str, ...]] = ("batch", ("kb",))
+
+#: The topic of delayed messages, and all that have to do with them: their copies are put when they are due.
+LATE = "late"
+DELAYED = (LATE, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 
 
 def body_of(life: int, number: int, size: int) -> bytes:
@@ -55,6 +59,10 @@ class Expectation:
     ahead: dict[str, list[int]] = field(default_factory=dict)
     #: Of each transaction: its messages, as (queue, number), and its offsets.
     transactions: list[tuple[list[tuple[str, int]], dict[str, int]]] = field(default_factory=list)
+    #: Body of each delayed message → where its record ends, -1 before its put returned.
+    late: dict[str, int] = field(default_factory=dict)
+    #: Bodies of those that were cancelled → where the record that says so ends, -1 before that returned.
+    cancelled: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Expectation:
         return copy.deepcopy(self)
@@ -72,6 +80,20 @@ class Expectation:
             self.places[place] = (mark["queue"], mark["first"] + n, places[n + 1])
         self._promise(mark["durability"], mark["end"])
 
+    def _delaying(self, mark: dict[str, Any]) -> None:
+        self.late[mark["body"]] = -1
+
+    def _delayed(self, mark: dict[str, Any]) -> None:
+        self.late[mark["body"]] = mark["end"]
+        self._promise(mark["durability"], mark["end"])
+
+    def _cancelling(self, mark: dict[str, Any]) -> None:
+        self.cancelled[mark["body"]] = -1
+
+    def _cancelled(self, mark: dict[str, Any]) -> None:
+        self.cancelled[mark["body"]] = mark["end"]
+        self._promise(mark["durability"], mark["end"])
+
     def _flushed(self, mark: dict[str, Any]) -> None:
         self._promise("disk", mark["end"])
 
@@ -86,6 +108,9 @@ class Expectation:
         for queue, lives in self.lives.items():
             del lives[mark["queues"].get(queue, 0) :]
         end = self.on_disk = self.in_system = mark["end"]
+        # One whose put did not return may have been stored all the same.
+        self.late = {body: at for body, at in self.late.items() if at <= end}
+        self.cancelled = {body: at for body, at in self.cancelled.items() if at <= end}
         self.places = {at: place for at, place in self.places.items() if at < end}
         self.begin = self.begin_wanted = mark["begin"]
         self.offsets = {name: [offset] for name, offset in mark["offsets"].items()}

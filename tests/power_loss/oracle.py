@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -19,8 +21,17 @@ from rocketstore.engine.engine import CloseMode
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from rocketstore.log.layout.positions_page import PositionsPage
 from rocketstore.log.worker import Worker
+from rocketstore.testing import ManualClock
 from rocketstore.tools.verify import verify
-from tests.power_loss.expectation import BATCH, Expectation, body_of, keys_of, tags_of
+from tests.power_loss.expectation import (
+    BATCH,
+    DELAYED,
+    LATE,
+    Expectation,
+    body_of,
+    keys_of,
+    tags_of,
+)
 from tests.support.checkpoints import own_checkpoint, rocketmq_times
 
 __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
@@ -28,6 +39,8 @@ __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
 
 #: What a transaction of the store puts for itself.
 COMMIT_RECORDS = "rmq_sys_rocketstore_transactions"
+#: All is due then, ms.
+LATEST_MS = 2_000_000_000_000
 #: Of the images, so many take a message after the second recovery, are closed and verified.
 GOES_ON = 0.3
 
@@ -90,6 +103,8 @@ def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.
             again.close()
     finally:
         leave(again)
+    if expected.late:
+        check_delayed(root, expected, killed=killed)
     if goes_on:
         shape = {name: expected.options[name] for name in ("index_slots", "index_entries")}
         report = verify(root, **shape)
@@ -145,7 +160,7 @@ def check_messages(store: Store, expected: Expectation, *, killed: bool) -> list
     check(low <= begin <= high, f"begins at {begin}, allowed {low} … {high}")
     messages: list[Message] = []
     for topic in store.topics():
-        for queue_id in store.queues(topic) if topic != COMMIT_RECORDS else ():
+        for queue_id in () if topic in (*DELAYED, COMMIT_RECORDS) else store.queues(topic):
             found = list(store.consumer(topic, queue_id=queue_id))
             check_queue(f"{topic}/{queue_id}", found, expected)
             last = found[-1].queue_offset + 1 if found else 0
@@ -180,6 +195,33 @@ def check_places(store: Store, expected: Expectation, messages: list[Message]) -
         if store.begin_offset <= place < store.end_offset:
             there = found.get(place)
             check(there == (queue, number), f"{queue} {number} at {place}: there is {there}")
+
+
+def check_delayed(root: Path, expected: Expectation, *, killed: bool) -> None:
+    """Once all are due, each that was acknowledged is delivered once, and none that was cancelled."""
+    promised = expected.in_system if killed else expected.on_disk
+    clock = ManualClock(LATEST_MS)
+    store = rocketstore.open(
+        root, "rw", **{**expected.options, "deliver_delayed": True}, clock=clock
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while len(store.delayed):
+            check(time.monotonic() < deadline, f"{store.delayed} wait for ever")
+            time.sleep(0.002)
+        store.flush()
+        found = Counter(message.body.decode().rstrip(".") for message in store.consumer(LATE))
+    finally:
+        leave(store)
+    twice = {body: count for body, count in found.items() if count > 1}
+    check(not twice, f"delivered more than once: {twice}")
+    check(not found.keys() - expected.late.keys(), f"never sent: {found.keys() - expected.late}")
+    for body, at in expected.late.items():
+        gone = expected.cancelled.get(body)
+        if gone is not None and 0 <= gone <= promised:
+            check(body not in found, f"{body} was cancelled and is delivered")
+        elif gone is None and 0 <= at <= promised:
+            check(body in found, f"{body} was acknowledged and is not delivered")
 
 
 def check_offsets(store: Store, expected: Expectation, *, killed: bool) -> None:
@@ -256,6 +298,7 @@ def log_bytes(root: Path) -> list[tuple[str, bytes]]:
 
 def put_again(store: Store, ends: dict[tuple[str, int], int], rng: random.Random) -> None:
     """The log takes messages, and their numbers go on where the queue ended."""
+    ends = {queue: end for queue, end in ends.items() if queue[0] not in DELAYED}
     topic, queue_id = rng.choice(sorted(ends)) if ends else ("orders", 0)
     result = store.writer(topic, queue_id=queue_id).put(b"again", keys="k0")
     expected = ends.get((topic, queue_id), 0)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rocketstore import BackpressureError, DiskFullError, Durability, Retention, StoreFailedError
+from rocketstore.services.delay import offsets, timer_table
+from rocketstore.services.delay.service import DelayService
 from tests.power_loss.expectation import BATCH, body_of
 from tests.support.small_store import parts
 
@@ -260,6 +263,35 @@ def retained(run: Run) -> None:
     run.close()
 
 
+def delayed(run: Run) -> None:
+    """Messages wait for a level or for a time of their own, are cancelled, and are delivered."""
+    run_sizes(run)
+    for _ in range(3):
+        offsets.SAVE_AFTER_S = run.rng.choice((0.0, 0.02, 1.0))
+        run.open(deliver_delayed=True, clock=run.clock)
+        for _ in range(3):
+            for _ in range(run.rng.randrange(3, 10)):
+                after = datetime.timedelta(milliseconds=run.rng.randrange(1, 4000))
+                level: dict[str, Any] = {"delay_level": 1}
+                run.delay(**(level if run.rng.random() < 0.3 else {"deliver_after": after}))
+                some(run, run.rng.randrange(2))
+            if run.rng.random() < 0.5:
+                run.cancel()
+            run.pass_time(run.rng.choice((0.5, 1.5, 3)))
+        service = run.store._engine.guests.made(DelayService)
+        if service is not None and run.rng.random() < 0.7:
+            service._thread.finish = lambda: None  # type: ignore[method-assign]
+        run.die()
+    run.open(deliver_delayed=True, clock=run.clock)
+    run.pass_time(2)
+    run.close()
+
+
+def run_sizes(run: Run) -> None:
+    """Runs of a few entries."""
+    timer_table.RECENT, timer_table.LIKE = 4, 3  # type: ignore[misc]
+
+
 def failed_sync(run: Run) -> None:
     """The disk refuses a sync of the log once. Nothing but closing and recovering helps."""
     run.open()
@@ -293,6 +325,9 @@ def full_disk(run: Run) -> None:
 SYSTEM = {**SMALL, "durability": "os", "flush_interval_ms": 20}
 MEMORY = {**SMALL, "durability": "memory", "commit_interval_ms": 5, "flush_interval_ms": 20}
 
+#: Images are opened without delivery, but for the look at what is delivered.
+LATER = {**SMALL, "delay_levels": "1s 2s", "deliver_delayed": False}
+
 WORKLOADS = {
     "single": Workload(single, SMALL),
     "prewritten": Workload(single, {**SMALL, "prewrite": True}),
@@ -311,6 +346,8 @@ WORKLOADS = {
     "trimmed in the system": Workload(trimmed, SYSTEM),
     "retained": Workload(retained, SMALL),
     "retained in the system": Workload(retained, SYSTEM),
+    "delayed": Workload(delayed, LATER),
+    "delayed in the system": Workload(delayed, {**SYSTEM, **LATER, "durability": "os"}),
     "failed sync": Workload(failed_sync, SYSTEM),
     "full disk": Workload(full_disk, {**SYSTEM, "max_wait_ms": 200}, limit_bytes=240 * 1024),
 }

@@ -11,13 +11,15 @@ import json
 import os
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any, Literal
 
 import rocketstore
 from rocketstore import Durability, Retention, Store
+from rocketstore.testing import ManualClock
 from tests.power_loss import workloads
-from tests.power_loss.expectation import body_of, keys_of, tags_of
+from tests.power_loss.expectation import LATE, body_of, keys_of, tags_of
 from tests.power_loss.oracle import leave, quiet, stored_offsets
 from tests.power_loss.small_steps import small_steps
 from tests.support.small_store import dispatched
@@ -33,6 +35,7 @@ class Run:
         self.options = options
         self.rng = random.Random(seed)
         self.life = life
+        self.clock = ManualClock(1_700_000_000_000)
         self._recorder = ctypes.CDLL(None)
 
     # ---- the recorder ----
@@ -61,9 +64,9 @@ class Run:
 
     # ---- the store ----
 
-    def open(self) -> Store:
+    def open(self, **given: Any) -> Store:
         self.life += 1
-        self.store = store = rocketstore.open(self.root, "rw", **self.options)
+        self.store = store = rocketstore.open(self.root, "rw", **{**self.options, **given})
         self.mark(
             "opened",
             begin=store.begin_offset,
@@ -115,6 +118,36 @@ class Run:
         )
         self.done(topic, queue_id, result)
         return result
+
+    def delay(self, **when: Any) -> None:
+        """One message that is due later, with its marks before and after."""
+        self.number = getattr(self, "number", 0) + 1
+        body = f"{self.life}:{self.number}"
+        self.mark("delaying", body=body)
+        result = self.store.writer(LATE).put(
+            body.encode() + b"." * self.rng.choice((0, 300, 1500)), **when
+        )
+        self.mark("delayed", body=body, end=result.end_offset, durability=str(result.durability))
+
+    def cancel(self) -> None:
+        """One that waits for a time of its own is cancelled, another gets another time."""
+        waiting = [found for found in self.store.delayed if not found.level]
+        if len(waiting) < 2:
+            return
+        gone, moved = self.rng.sample(waiting, 2)
+        body = gone.message.body.decode().rstrip(".")
+        self.mark("cancelling", body=body)
+        self.store.delayed.cancel(gone)
+        durability = self.options.get("durability", "disk")
+        self.mark("cancelled", body=body, end=self.store.end_offset, durability=durability)
+        self.store.delayed.reschedule(moved, self.clock.now_ms() + 1500)
+
+    def pass_time(self, seconds: float) -> None:
+        """What is due meanwhile is delivered."""
+        self.clock.advance(seconds)
+        now = self.clock.now
+        while any(waiting.due_time <= now for waiting in self.store.delayed):
+            time.sleep(0.002)
 
     def flush(self) -> None:
         end = self.store.end_offset

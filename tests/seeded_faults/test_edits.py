@@ -19,6 +19,7 @@ from tests.seeded_faults import (
     test_planted_readers,
     test_planted_retention,
     test_planted_services,
+    test_planted_timers,
     test_planted_verdicts,
 )
 from tests.seeded_faults.planting import ROOT, Fault, edited
@@ -34,6 +35,7 @@ def faults() -> Iterator[Fault]:
         test_planted_readers,
         test_planted_retention,
         test_planted_services,
+        test_planted_timers,
         test_planted_verdicts,
     ):
         yield from (fault for fault, _ in planted_with.FAULTS)

@@ -22,7 +22,7 @@ class Rows:
         flag: int,
         born_time: Timestamp | None,
         shard_key: str | None,
-        delay_level: int | None = None,
+        delay_level: object = None,
     ) -> None: ...
     def put(self, durability: Durability | None, timeout_s: float | None) -> PutResult: ...
 

@@ -58,7 +58,7 @@ class CompletionPort:
         shard_key: str | None,
         durability: Durability | None,
         waiter: Waiter,
-        delay_level: int | None = None,
+        delay_level: object = None,
     ) -> int:
         """Puts a message that need not wait for room, and promises `durability`; gives a Placed.
 
@@ -81,7 +81,7 @@ class CompletionPort:
         flag: int,
         born_time: Timestamp | None,
         shard_key: str | None,
-        delay_level: int | None = None,
+        delay_level: object = None,
     ) -> PutResult | None: ...
     def promise(self, result: PutResult, durability: Durability, waiter: Waiter) -> int:
         """Calls `waiter.set_result(result)` once the promise is met; gives a Placed.

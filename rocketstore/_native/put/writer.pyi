@@ -1,3 +1,4 @@
+import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -51,6 +52,8 @@ class Writer:
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
         delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> PutResult:
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
@@ -137,6 +140,14 @@ class Writer:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult: ...
-    def _delayed_queue(self, delay_level: int) -> QueueState | None: ...
-    def _note_delayed(self, delay_level: int) -> None: ...
+    def _delay(
+        self,
+        delay_level: int | None,
+        deliver_at: Timestamp | None,
+        deliver_after: datetime.timedelta | None,
+    ) -> Any: ...
+    def _delayed_place(
+        self, delay_level: Any, properties: bytes
+    ) -> tuple[QueueState, list[tuple[str, str]]] | None: ...
+    def _note_delayed(self, delay_level: Any) -> None: ...
     def _note_level(self, result: PutResult, durability: Durability) -> None: ...

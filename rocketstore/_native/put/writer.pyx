@@ -160,14 +160,18 @@ cdef class Writer:
     @cython.final
     cdef QueueState delay(self, rs_message *message, Text *text, QueueState real,
                           object delay_level):
-        """Turns a message that was described into one of RocketMQ's schedule topic, which names its
+        """Turns a message that was described into one of RocketMQ's topics of delays, which names its
         real place; gives the queue that it goes to."""
-        cdef QueueState queue = self._delayed_queue(delay_level)
-        if queue is None:
+        cdef QueueState queue
+        place = self._delayed_place(delay_level, PyBytes_FromStringAndSize(
+            <const char *>message.properties.bytes, <Py_ssize_t>message.properties.size))
+        if place is None:
             return real
+        queue, waiting = place
         if message.properties.bytes == <const uint8_t *>PyBytes_AS_STRING(self.constant_text):
             text_add(text, message.properties.bytes, message.properties.size)
-        text_property(text, "DELAY", str(queue.queue_id + 1))
+        for name, value in waiting:
+            text_property(text, name, value)
         text_property(text, "REAL_TOPIC", self.topic)
         text_property(text, "REAL_QID", str(real.queue_id))
         message.properties = text_span(text)
@@ -175,8 +179,13 @@ cdef class Writer:
         message.queue_id = queue.queue_id
         return queue
 
-    def _delayed_queue(self, delay_level):
-        """The state of the queue for a level; None for level 0. A subclass knows the levels."""
+    def _delay(self, delay_level, deliver_at, deliver_after):
+        """The delay that a put asks for, which `_delayed_place` takes; None for none."""
+        return delay_level
+
+    def _delayed_place(self, delay_level, properties):
+        """The state of the queue for a delay, and properties of what waits; None for level 0. A subclass
+        knows the levels."""
         raise MessageRejectedError(f"delay_level = {delay_level!r}: this writer delays nothing")
 
     def _note_delayed(self, delay_level):
@@ -274,14 +283,16 @@ cdef class Writer:
 
     def put(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
             shard_key=None, durability=None, timeout_s=None, expected_queue_offset=None,
-            unique_id=None, delay_level=None):
+            unique_id=None, delay_level=None, deliver_at=None, deliver_after=None):
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
         MessageRejectedError and its kin, BackpressureError, DiskFullError: nothing was stored. DurabilityTimeoutError:
         stored (`error.result`), but not known to be on disk after `timeout_s`. QueueOffsetMismatchError: the
         message would not get `expected_queue_offset`. With `unique_id` a second put gives what the first one did.
-        `delay_level`: consumers see the message after the delay of this level."""
+        `delay_level`, `deliver_at`, `deliver_after`: consumers see the message later."""
         # A put with no more than the arguments of _put_plain goes there: see rs_writer_put.
+        if deliver_at is not None or deliver_after is not None:
+            delay_level = self._delay(delay_level, deliver_at, deliver_after)
         if expected_queue_offset is None and unique_id is None and delay_level is None:
             return self._put_plain(
                 body, tags=tags, keys=keys, properties=properties, flag=flag, born_time=born_time,

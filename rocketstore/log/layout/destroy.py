@@ -41,6 +41,7 @@ OWN_NAMES = (
     "retention.json",
     "shipped.json",
     "store.json",
+    "timers",
     "tmp",
 )
 

@@ -151,6 +151,10 @@ class StoreLayout:
         return self.own / "retention.json"
 
     @property
+    def timers(self) -> Path:
+        return self.own / "timers"
+
+    @property
     def removal(self) -> Path:
         return self.own / "removal"
 

@@ -1,7 +1,7 @@
-"""Delayed messages: RocketMQ's delay levels, on disk as RocketMQ has them.
+"""Delayed messages: RocketMQ's delay levels and times of their own, on disk as RocketMQ has them.
 
-A put with a delay goes to the schedule topic (`engine.delayed_puts`, `puts`). One thread puts what is
-due into its own topic, once, also after a stop at any point.
+A put with a delay goes to a system topic (`engine.delayed_puts`, `puts`). One thread puts what is due
+into its own topic, once, also after a stop at any point.
 
 Read in this order:
     waiting: the queues of the schedule topic; their units say when each message is due.
@@ -9,9 +9,16 @@ Read in this order:
     progress: `config/delayOffset.json`, how far delivery has come; `offsets` says when it is
         stored.
     already: what was delivered before this start, found in the log.
-    level: one delay level: when its next message is due, and what was left over.
+    troubles: pauses after errors, and messages that are left over.
+    level: one delay level: when its next message is due.
     delivery: one round: what is due is put, then the offsets are stored.
+    timer_topic: the topic of times of their own: what each of its records means.
+    timer_runs, timer_table: which of its messages wait, in order, on disk but for a window.
+    timer_file: how that is stored, and when it is not believed.
+    timers: these as a whole, under one lock; `cancelling` takes one out or gives it another time.
+    timer_delivery: one round of them.
     service: the thread, which sleeps until the next message is due.
+    recurring: messages that come again, and when.
     pending: `store.delayed`: what waits.
 
 Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts the service, and

@@ -1,37 +1,46 @@
 """Copies of delayed messages: how one is made, and how those in the log are found again.
 
 A copy that we deliver has the property `__DELAYED`, which names its source as level and queue offset,
-"3:17". RocketMQ passes it on as any other. A copy that RocketMQ delivered keeps the properties of the
-schedule topic (K-62); it is known by them and by the unique id that its client gave it.
+"3:17"; the level is 0 for a time of its own. RocketMQ passes it on as any other. A copy that RocketMQ
+delivered keeps the properties of the schedule topic (K-62); it is known by them and by the unique id
+that its client gave it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format.constants import BLANK_BYTES
 from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError, MessageRejectedError, ReadFailedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.read.source import segment_at
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.source import ReadSource
 
-__all__ = ["SOURCE", "Copies", "Target", "copies_in", "target_of"]
+__all__ = ["ENDS", "EVERY", "SOURCE", "Copies", "Target", "copies_in", "source_in", "target_of"]
 
 #: The property that names the source of a copy.
 SOURCE: Final = "__DELAYED"
+#: Topics whose messages wait.
+WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-_SOURCE_TEXT: Final = re.compile(r"([1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
+_SOURCE_TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
+#: Of a record of the timer topic: the queue offset of the message that it ends there.
+ENDS: Final = "__ENDS"
+#: Of a message that comes again: how often.
+EVERY: Final = "__EVERY"
 #: What a message has only while it waits.
 _WAITING: Final = (
     *("DELAY", "REAL_TOPIC", "REAL_QID"),
     *("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", SOURCE),
+    *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"),
+    *("TIMER_ROLL_LABEL", "TIMER_DELAY_LEVEL", ENDS, EVERY),
 )
 _QUEUE_ID: Final = re.compile(r"[0-9]{1,10}")
 
@@ -56,14 +65,25 @@ def target_of(message: Message) -> Target | None:
         if "DELAY" not in properties:
             return None
         raise MessageRejectedError(f"REAL_TOPIC = {topic!r}: a half message is not delayed")
-    if not topic or topic == SCHEDULE_TOPIC:
+    if not topic or topic in WAITING_TOPICS:
         raise MessageRejectedError(f"REAL_TOPIC = {topic!r}: it names no topic to deliver to")
     if not _QUEUE_ID.fullmatch(queue) or int(queue) >= 1 << 31:
         raise MessageRejectedError(f"REAL_QID = {queue!r}: it names no queue to deliver to")
     for name in _WAITING:
         properties.pop(name, None)
-    properties[SOURCE] = f"{message.queue_id + 1}:{message.queue_offset}"
+    properties[SOURCE] = f"{source_of(message)}:{message.queue_offset}"
     return Target(topic, int(queue), properties)
+
+
+def source_of(message: Message) -> int:
+    """What stands for the queue of a message that waits: its level, 0 for a time of its own."""
+    return 0 if message.topic == TIMER_TOPIC else message.queue_id + 1
+
+
+def source_in(properties: Mapping[str, str]) -> tuple[int, int] | None:
+    """Level and queue offset of the source that a copy names."""
+    found = _SOURCE_TEXT.fullmatch(properties.get(SOURCE, ""))
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 class Copies:
@@ -80,19 +100,25 @@ class Copies:
         """Queue offset after the last message of a queue that may have a copy here."""
         if self._theirs:
             return 1 << 63
-        return max((at + 1 for queue, at in self._ours if queue == queue_id), default=0)
+        return max((at + 1 for level, at in self._ours if level == queue_id + 1), default=0)
+
+    def timers(self) -> list[int]:
+        """Queue offsets in the timer topic of which there are copies that we made."""
+        return [at for level, at in self._ours if level == 0]
 
     def add(self, message: Message) -> None:
         """Looks at a record of the log."""
-        if message.topic == SCHEDULE_TOPIC:
+        if message.topic in WAITING_TOPICS:
             return
         properties = message.properties
-        source = _SOURCE_TEXT.fullmatch(properties.get(SOURCE, ""))
-        if source is not None:
-            at = int(source[1]) - 1, int(source[2])
+        at = source_in(properties)
+        if at is not None:
             self._ours.setdefault(at, []).append(_what(message, message.topic, message.queue_id))
-        elif properties.get("REAL_TOPIC") == message.topic and "UNIQ_KEY" in properties:
-            self._theirs[_unique(message, properties, message.queue_id)] += 1
+        elif "UNIQ_KEY" in properties and (
+            properties.get("REAL_TOPIC") == message.topic or "TIMER_OUT_MS" in properties
+        ):
+            key = _unique(message, properties, message.topic, message.queue_id)
+            self._theirs[key] += 1
 
     def take(self, message: Message) -> bool:
         """Whether the copy of a message of the schedule topic is there. Each counts once."""
@@ -100,11 +126,11 @@ class Copies:
         topic, queue = properties.get("REAL_TOPIC"), properties.get("REAL_QID", "")
         if topic is None or not _QUEUE_ID.fullmatch(queue):
             return False
-        ours = self._ours.pop((message.queue_id, message.queue_offset), ())
+        ours = self._ours.pop((source_of(message), message.queue_offset), ())
         # A message that was put with the property is no copy of what waits here.
         if _what(message, topic, int(queue)) in ours:
             return True
-        key = _unique(message, properties, int(queue))
+        key = _unique(message, properties, topic, int(queue))
         if "UNIQ_KEY" not in properties or not self._theirs[key]:
             return False
         self._theirs[key] -= 1
@@ -117,9 +143,11 @@ def _what(message: Message, topic: str, queue_id: int) -> tuple[object, ...]:
     return topic, queue_id, message.born_timestamp_ms, message.flag, len(body), hash(body)
 
 
-def _unique(message: Message, properties: dict[str, str], queue_id: int) -> tuple[object, ...]:
+def _unique(
+    message: Message, properties: dict[str, str], topic: str, queue_id: int
+) -> tuple[object, ...]:
     return (
-        *(properties["REAL_TOPIC"], queue_id, properties.get("UNIQ_KEY"), properties.get("DELAY")),
+        *(topic, queue_id, properties.get("UNIQ_KEY"), properties.get("DELAY")),
         *(message.reconsume_times, message.born_timestamp_ms),
     )
 

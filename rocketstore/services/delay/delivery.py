@@ -158,7 +158,7 @@ class Delivery:
             )
             self._offsets.note_change()
         left = [at for at in stored if minimum <= at < offset]
-        return Level(self._engine.path, queue, min(offset, maximum), dict.fromkeys(left))
+        return Level(self._engine.path, queue, min(offset, maximum), left)
 
     def _stored(self, queue: WaitingQueue) -> tuple[int, Collection[int]]:
         """The next queue offset, and those left over, by the stored offsets."""
@@ -254,10 +254,14 @@ class Delivery:
             MessageRejectedError: it says no place that there can be, or cannot be stored there.
             BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
         """
+        self._offsets.keep_in_window(self.levels)
+        self.put_copy(message)
+
+    def put_copy(self, message: Message) -> None:
+        """Puts the copy of a message of any topic of delays. Raises: as `_put_copy`."""
         target = target_of(message)
         if target is None:
             return
-        self._offsets.keep_in_window(self.levels)
         result = put_message(
             self._engine,
             target.topic,

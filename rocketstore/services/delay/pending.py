@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.append.put_result import PutResult
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
+    DurabilityTimeoutError,
     MessageRejectedError,
     ReadFailedError,
     RocketStoreError,
+    StoreReadOnlyError,
 )
+from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC, Due
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay import progress
-from rocketstore.services.delay.copies import target_of
+from rocketstore.services.delay.copies import EVERY, source_of, target_of
 from rocketstore.services.delay.service import DelayService
+from rocketstore.services.delay.timer_runs import Entry
+from rocketstore.services.delay.timer_topic import due_of
+from rocketstore.services.delay.timers import Timers
 from rocketstore.services.delay.waiting import WaitingQueue, waiting_queues
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import timestamp_ms
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.format.message import Message
     from rocketstore.engine.engine import Engine
+    from rocketstore.values.arguments import Body
     from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Delayed", "DelayedMessage"]
@@ -39,8 +49,8 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 class DelayedMessage:
     """A message that waits.
 
-    `topic` and `queue_id` are where it goes at `due_time`; `message` is what waits, in the schedule
-    topic.
+    `topic` and `queue_id` are where it goes at `due_time`; `message` is what waits, in a topic of its
+    own. `level` is its delay level, 0 for a time of its own.
     """
 
     topic: str
@@ -48,6 +58,16 @@ class DelayedMessage:
     due_time: datetime.datetime
     level: int
     message: Message
+
+    @property
+    def unique_id(self) -> str | None:
+        """The id of the message, by which it is cancelled; None without one."""
+        return self.message.properties.get("UNIQ_KEY")
+
+    @property
+    def every(self) -> str | None:
+        """How often it comes again, as "ms 60000" or "cron UTC 30 9 * * *"; None where it does not."""
+        return self.message.properties.get(EVERY)
 
 
 @public
@@ -61,14 +81,21 @@ class Delayed:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._reader = Reader(engine.reader.source, None, engine.path)
+        self._own_timers: Timers | None = None
 
     def __len__(self) -> int:
         """How many wait, those included that could not be delivered yet."""
         offsets, left = self._offsets()
-        return sum(map(len, left.values())) + sum(
-            max(0, maximum - max(minimum, offsets.get(queue.queue_id, 0)))
-            for queue in self._queues()
-            for minimum, maximum in (queue.bounds(),)
+        with self._timers() as timers:
+            timed = len(timers.table) + len(timers.troubles.undelivered)
+        return (
+            timed
+            + sum(map(len, left.values()))
+            + sum(
+                max(0, maximum - max(minimum, offsets.get(queue.queue_id, 0)))
+                for queue in self._queues()
+                for minimum, maximum in (queue.bounds(),)
+            )
         )
 
     def __bool__(self) -> bool:
@@ -80,7 +107,8 @@ class Delayed:
     def messages(
         self, topic: str | None = None, *, before: Timestamp | None = None
     ) -> Iterator[DelayedMessage]:
-        """Gives those that wait, level by level, each in the order of delivery.
+        """Gives those that wait: level by level, then those with a time of their own, each in the
+        order of delivery.
 
         Args:
             topic: Only those that go to this topic.
@@ -103,6 +131,7 @@ class Delayed:
                 found = _delayed(message, due_ms)
                 if found is not None and topic in (None, found.topic):
                     yield found
+        yield from self._timed(topic, limit_ms)
 
     def count(self, topic: str | None = None, *, before: Timestamp | None = None) -> int:
         """Counts what `messages` gives; `len` counts all without reading them."""
@@ -112,7 +141,9 @@ class Delayed:
     def next_due_time(self) -> datetime.datetime | None:
         """When the next message is due; None while none waits."""
         offsets, _ = self._offsets()
-        due = []
+        with self._timers() as timers:
+            first = timers.table.first()
+        due = [] if first is None else [first.due]
         for queue in self._queues():
             minimum, maximum = queue.bounds()
             at = max(minimum, offsets.get(queue.queue_id, 0))
@@ -124,7 +155,15 @@ class Delayed:
     @property
     def undelivered(self) -> list[tuple[int, int, Exception | None]]:
         """Level, queue offset and error of messages that could not be delivered. They are tried
-        again."""
+        again. The level is 0 for a time of its own."""
+        with self._timers() as timers:
+            timed = [
+                (0, at, error)
+                for at, error in sorted(timers.troubles.undelivered.items(), key=lambda it: it[0])
+            ]
+        return timed + self._undelivered_of_levels()
+
+    def _undelivered_of_levels(self) -> list[tuple[int, int, Exception | None]]:
         service = self._service()
         if service is None or not service.delivery.levels:
             left = self._offsets()[1]
@@ -144,7 +183,99 @@ class Delayed:
             return None
         if service.error is not None:
             return service.error
-        return next((e for one in service.delivery.levels.values() if (e := one.error)), None)
+        of_levels = (e for one in service.delivery.levels.values() if (e := one.error))
+        return next(of_levels, service.timers.troubles.error)
+
+    def cancel(self, message: str | PutResult | DelayedMessage) -> bool:
+        """Cancels a message with a time of its own: nobody will see it. False: it is delivered, or
+        cancelled already.
+
+        It is durable as a put is. Other programs of RocketMQ 5 know the record that it puts.
+
+        Args:
+            message: What its put gave, or what `messages` gives, or its id: all messages that wait
+                with this property `UNIQ_KEY`.
+
+        Raises:
+            MessageRejectedError: It waits for a delay level, which cannot be cancelled.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
+            DurabilityTimeoutError: It is cancelled, but not known to be on disk.
+        """
+        from rocketstore.services.delay.cancelling import cancel
+
+        engine = self._writing("cancel")
+        with self._timers() as timers:
+            _see_all(engine, timers)
+            end = cancel(engine, timers, _chosen(message))
+        return self._promised(end)
+
+    def reschedule(self, message: str | PutResult | DelayedMessage, when: Timestamp) -> bool:
+        """Delivers a message with a time of its own at another time; at once where that is past.
+        False: it is delivered or cancelled already.
+
+        Arguments and errors are those of `cancel`; `when` is milliseconds since 1970 or an aware
+        datetime.
+        """
+        from rocketstore.services.delay.cancelling import reschedule
+
+        when_ms = timestamp_ms("when", when)
+        engine = self._writing("reschedule")
+        with self._timers() as timers:
+            _see_all(engine, timers)
+            end = reschedule(engine, timers, _chosen(message), max(when_ms, 0))
+        if end is not None:
+            engine.delayed_puts.note(Due(when_ms))
+        return self._promised(end)
+
+    def repeat(
+        self,
+        topic: str,
+        body: Body,
+        every: datetime.timedelta | str,
+        *,
+        unique_id: str | None = None,
+        start: Timestamp | None = None,
+        timezone: str = "UTC",
+        queue_id: int = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> str:
+        """Delivers a message again and again, and gives the id by which `cancel` ends that.
+
+            store.delayed.repeat("beats", b"", datetime.timedelta(minutes=1))
+            store.delayed.repeat("reports", b"daily", "30 9 * * MON-FRI", unique_id="daily")
+
+        It is durable as a put is, goes on with the next open, and comes once at each of its times,
+        also after a crash. Times that pass while the store is closed are one delivery at the next
+        open. With a `unique_id` it takes the place of what waits with that id; where the same
+        message comes as often already, that goes on as it is.
+
+        Args:
+            every: The time from one to the next; or a cron expression of five fields, or of six
+                with seconds, which needs cronsim (`rocketstore[cron]`).
+            unique_id: The id. None: a new one.
+            start: The first time of `every`, or that from which a cron expression counts. None: it
+                begins now, and the first delivery is after one `every`.
+            timezone: The zone of a cron expression. A time that its clocks leave out is the end of
+                the gap, and one that they show twice is the first of them.
+
+        Raises:
+            CronSyntaxError: `every` is no cron expression.
+            ModuleNotFoundError: There is no cronsim, which a cron expression needs.
+            MessageRejectedError: A message that cannot be stored, or no time follows.
+            StoreReadOnlyError, StoreClosedError: The store takes no messages.
+            DurabilityTimeoutError: It is put, but not known to be on disk.
+        """
+        from rocketstore.services.delay import recurring
+
+        said = recurring.every_of(every, timezone)
+        start_ms = None if start is None else timestamp_ms("start", start)
+        own = recurring.Wanted(topic, body, queue_id, properties or {}, said, unique_id, start_ms)
+        engine = self._writing("repeat")
+        with self._timers() as timers:
+            _see_all(engine, timers)
+            unique_id, end = recurring.repeat(engine, timers, own)
+        self._promised(end)
+        return unique_id
 
     def __repr__(self) -> str:
         if self._engine.closed:
@@ -155,6 +286,57 @@ class Delayed:
             return f"Delayed({error})"
 
     # ---- pieces ----
+
+    def _writing(self, what: str) -> WritingEngine:
+        self._engine.check_open()
+        if not isinstance(self._engine, WritingEngine):
+            raise StoreReadOnlyError(f"{self._engine.path} is open with mode 'r': {what} writes")
+        return self._engine
+
+    def _promised(self, end: int | None) -> bool:
+        """Waits until what was put is as durable as the store promises."""
+        if end is None:
+            return False
+        engine = self._writing("delayed")
+        limit_ms = engine.config.sync_flush_timeout_ms
+        if engine.config.durability == "disk":
+            engine.commit_log.log.request_flush(end)
+            if not engine.commit_log.log.wait(end, 2, limit_ms):
+                raise DurabilityTimeoutError(f"it is done, but not on disk after {limit_ms} ms")
+        return True
+
+    @contextlib.contextmanager
+    def _timers(self) -> Iterator[Timers]:
+        """The timers, as of now, which stand still meanwhile."""
+        self._engine.check_open()
+        service = self._service()
+        if service is None:
+            timers = self._own_timers = self._own_timers or Timers(self._engine)
+        else:
+            timers = service.timers
+        with timers.lock:
+            if service is None:
+                timers.started = False  # another process may have delivered since
+            timers.catch_up()
+            yield timers
+
+    def _timed(self, topic: str | None, limit_ms: int | None) -> Iterator[DelayedMessage]:
+        with self._timers() as timers:
+            left = [Entry(0, at, 0) for at in sorted(timers.troubles.undelivered)]
+            waiting, queue = timers.table.snapshot(), timers.queue
+        for entry in itertools.chain(left, waiting):
+            if limit_ms is not None and entry.due >= limit_ms:
+                return
+            try:
+                message = queue.message(entry.at)
+            except (CorruptRecordError, ReadFailedError):
+                if entry.due:
+                    raise
+                continue  # that is why it is left over: `undelivered` has it
+            due_ms = 0 if message is None else due_of(message.properties)
+            found = None if message is None else _delayed(message, due_ms)
+            if found is not None and topic in (None, found.topic):
+                yield found
 
     def _service(self) -> DelayService | None:
         engine = self._engine
@@ -191,6 +373,31 @@ class Delayed:
         yield from queue.messages(max(minimum, offsets.get(queue.queue_id, 0)))
 
 
+def _see_all(engine: WritingEngine, timers: Timers) -> None:
+    """Waits until what was put with less than the promise of the store can be read."""
+    if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
+        limit_ms = engine.config.sync_flush_timeout_ms
+        engine.commit_log.log.request_flush(engine.positions.wrote)
+        if not engine.commit_log.log.wait(engine.positions.wrote, 2, limit_ms):
+            raise DurabilityTimeoutError(f"the log is not on disk after {limit_ms} ms")
+        timers.catch_up()
+
+
+def _chosen(message: object) -> str | int:
+    """An id, or a queue offset in the timer topic. MessageRejectedError, TypeError."""
+    if isinstance(message, str) and message:
+        return message
+    if isinstance(message, DelayedMessage):
+        if message.level:
+            raise MessageRejectedError(
+                f"level = {message.level}: a delay level is not cancelled; put with deliver_after"
+            )
+        return message.message.queue_offset
+    if isinstance(message, PutResult):
+        return message.queue_offset
+    raise TypeError(f"message = {message!r}: expected its id, a PutResult or a DelayedMessage")
+
+
 def _delayed(message: Message, due_ms: int) -> DelayedMessage | None:
     try:
         target = target_of(message)
@@ -198,10 +405,8 @@ def _delayed(message: Message, due_ms: int) -> DelayedMessage | None:
         return None
     if target is None:
         return None
-    return DelayedMessage(
-        target.topic, target.queue_id, _time(due_ms), message.queue_id + 1, message
-    )
+    return DelayedMessage(target.topic, target.queue_id, _time(due_ms), source_of(message), message)
 
 
 def _time(due_ms: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(milliseconds=due_ms)
+    return _EPOCH + datetime.timedelta(milliseconds=min(due_ms, LATEST_MS))

@@ -23,15 +23,17 @@ BATCH: Final = 64
 
 
 class WaitingQueue:
-    """One queue of the schedule topic. Its units hold the time at which each message is due."""
+    """One queue of the schedule topic, whose units hold the time at which each message is due; or
+    that of the timer topic, whose units do not."""
 
-    def __init__(self, reader: Reader, queue_id: int) -> None:
+    def __init__(self, reader: Reader, queue_id: int, topic: str = SCHEDULE_TOPIC) -> None:
         self.queue_id = queue_id
+        self.topic = topic
         self._reader = reader
 
     def bounds(self, *, catch_up: bool = True) -> tuple[int, int]:
         """Least and next queue offset, after a catch-up."""
-        return self._reader.bounds(SCHEDULE_TOPIC, self.queue_id, catch_up=catch_up)
+        return self._reader.bounds(self.topic, self.queue_id, catch_up=catch_up)
 
     def due_ms(self, queue_offset: int) -> int | None:
         """When the message of a unit is due by the clock of the day; None without one."""
@@ -51,7 +53,7 @@ class WaitingQueue:
 
     def _unit(self, queue_offset: int) -> tuple[QueueView, tuple[int, int, int]] | None:
         """A unit, with the queue that has it."""
-        queue = self._reader.source.queue(SCHEDULE_TOPIC, self.queue_id)
+        queue = self._reader.source.queue(self.topic, self.queue_id)
         if queue is None or isinstance(queue, BatchQueue):
             return None
         located = queue.locate(queue_offset)
@@ -63,7 +65,7 @@ class WaitingQueue:
 
     def fetch(self, queue_offset: int, count: int = BATCH) -> Fetch:
         """Messages from an offset on; errors are those of `Reader.fetch`."""
-        return self._reader.fetch(SCHEDULE_TOPIC, self.queue_id, queue_offset, count)
+        return self._reader.fetch(self.topic, self.queue_id, queue_offset, count)
 
     def messages(self, queue_offset: int) -> Iterator[Message]:
         """The messages from an offset on, as far as they are visible."""

@@ -1,0 +1,158 @@
+"""One round of delivery at a time of its own: what is due is put, then its entry is passed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.errors import (
+    CorruptRecordError,
+    MessageRejectedError,
+    ReadFailedError,
+    StoreClosedError,
+    StoreFailedError,
+)
+from rocketstore.log.queues.delayed_puts import TIMER_TOPIC, Due
+from rocketstore.services.delay.cancelling import put_again
+from rocketstore.services.delay.copies import EVERY
+from rocketstore.services.delay.timer_topic import due_of, is_marker
+from rocketstore.services.delay.timers import LOOK
+
+if TYPE_CHECKING:
+    from rocketstore._native.format.message import Message
+    from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.services.delay.timer_runs import Entry
+    from rocketstore.services.delay.timers import StoredTimers, Timers
+
+__all__ = ["TimerDelivery"]
+
+logger = logging.getLogger(__name__)
+
+#: Messages that one round delivers, before the levels have their turn.
+ROUND: Final = 256
+
+
+class TimerDelivery:
+    """Delivers the timers of one open store. One thread calls `run`."""
+
+    def __init__(
+        self, engine: WritingEngine, timers: Timers, put_copy: Callable[[Message], None]
+    ) -> None:
+        self._engine = engine
+        self._timers = timers
+        self._put_copy = put_copy
+        # A time, and what was put by then: what is due then is delivered once all of it is known.
+        self._aim: tuple[int, int] | None = None
+
+    def run(self, now_ms: Callable[[], int]) -> float | None:
+        """Delivers what is due; gives the seconds until something else is to be done."""
+        timers = self._timers
+        with timers.lock:
+            if timers.troubles.paused_s > 0:
+                return timers.troubles.paused_s
+            try:
+                whole = self._round(now_ms)
+            except (StoreClosedError, StoreFailedError):
+                raise
+            except Exception as error:
+                return timers.troubles.pause(error)
+            timers.troubles.went_well()
+            saved_s = None if timers.stored is None else timers.stored.save_in_time(timers)
+            pauses = (timers.troubles.retry_s, saved_s, None if whole else 0)
+            return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next message is due; None while none waits, or nothing is tried."""
+        timers = self._timers
+        with timers.lock:
+            if timers.troubles.paused_s > 0:
+                return None
+            try:
+                first = timers.table.first()
+            except OSError:
+                return 0  # the next round says what is wrong
+            return None if first is None else first.due
+
+    def _round(self, now_ms: Callable[[], int]) -> bool:
+        """Whether all that was put by its time is known."""
+        timers = self._timers
+        # The time first: what was put before it, a cancel as well, is taken up before anything
+        # that is due then is delivered.
+        aim = self._aim or (now_ms(), timers.queue.bounds()[1])
+        whole = timers.catch_up(LOOK, aim[1])
+        self._aim = None if whole else aim
+        if whole and timers.stored is not None:
+            if timers.troubles.retry_s == 0:
+                self._retry(timers.stored, aim[0])
+            self._deliver_due(timers.stored, aim[0])
+        return whole
+
+    def _deliver_due(self, stored: StoredTimers, now_ms: int) -> None:
+        for _ in range(ROUND):
+            self._timers.go_on()
+            first = self._timers.table.first()
+            if first is None or first.due > now_ms:
+                return
+            self._deliver(stored, first, now_ms)
+
+    def _deliver(self, stored: StoredTimers, entry: Entry, now_ms: int) -> None:
+        timers = self._timers
+        try:
+            message = timers.queue.message(entry.at)
+            if message is None:
+                self._pass_trimmed(entry)
+                return
+            self._put(stored, message, now_ms)
+        except (MessageRejectedError, CorruptRecordError, ReadFailedError) as error:
+            timers.raise_early(error)
+            timers.troubles.leave(entry.at, error)
+        timers.table.pop()
+        stored.note_change()
+
+    def _put(self, stored: StoredTimers, message: Message, now_ms: int) -> None:
+        """Puts the copy, and then the message again where it comes again. `copied` has it between
+        the two: a stop or an error there puts no second copy."""
+        timers, at = self._timers, message.queue_offset
+        properties = message.properties
+        again_ms = None
+        if EVERY in properties:
+            from rocketstore.services.delay.recurring import following_ms
+
+            again_ms = following_ms(properties, due_of(properties), now_ms)
+        if at not in timers.table.copied:
+            stored.keep_in_window(timers)
+            self._put_copy(message)
+        if again_ms is not None:
+            timers.table.copied.add(at)
+            end = put_again(self._engine, message, again_ms)
+            self._engine.delayed_puts.note(Due(again_ms))
+            if self._engine.config.durability == "disk":
+                self._engine.commit_log.log.request_flush(end)
+        timers.table.copied.discard(at)
+
+    def _pass_trimmed(self, entry: Entry) -> None:
+        timers = self._timers
+        if entry.at >= timers.queue.bounds()[0]:
+            raise ReadFailedError(f"{TIMER_TOPIC}: no message at {entry.at}")
+        logger.warning(
+            "%s: a delayed message was trimmed before it was delivered", timers.troubles.path
+        )
+        timers.table.pop()
+        timers.note_change()
+
+    def _retry(self, stored: StoredTimers, now_ms: int) -> None:
+        """Tries again what was left over."""
+        troubles, queue = self._timers.troubles, self._timers.queue
+        for at in sorted(troubles.undelivered):
+            try:
+                message = queue.message(at)
+                if message is not None and not is_marker(message.properties):
+                    self._put(stored, message, now_ms)
+            except (MessageRejectedError, CorruptRecordError, ReadFailedError) as error:
+                troubles.failed_again(at, error)
+            else:
+                troubles.delivered(at)
+                stored.note_change()
+        troubles.retried()

@@ -1,0 +1,138 @@
+"""The timer topic, read in order: what each record means for the messages that wait.
+
+- A message that waits has `TIMER_OUT_MS`, when it is due, and `UNIQ_KEY`, its id.
+- A record with `TIMER_DEL_UNIQKEY` cancels those with this id that came before it. RocketMQ writes
+  the id alone, or, in 5.3.2 to 5.3.4, the real topic, "+" and the id.
+- A record that RocketMQ put again, with `TIMER_ROLL_TIMES`, takes the place of the one before it.
+- Where we put one of the latter two, `__ENDS` names the message that it is about, by its queue offset.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketstore.errors import CorruptRecordError, ReadFailedError
+from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
+from rocketstore.services.delay.copies import ENDS
+from rocketstore.services.delay.timer_runs import Entry, key_of
+from rocketstore.services.delay.waiting import WaitingQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketstore._native.format.message import Message
+    from rocketstore.log.read.reader import Reader
+    from rocketstore.services.delay.timer_table import TimerTable
+    from rocketstore.services.delay.troubles import Troubles
+
+__all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended"]
+
+MARKER: Final = "TIMER_DEL_UNIQKEY"
+#: As `TIMER_ENQUEUE_MS`: a record that stands for nothing.
+DROPPED: Final = f"{(1 << 63) - 1}"
+_TIME: Final = re.compile(r"[0-9]{1,19}")
+_LATEST_MS: Final = (1 << 63) - 1
+
+
+class Ended(NamedTuple):
+    """Messages before the queue offset `before` that have a given id end, or the one at `at`."""
+
+    before: int
+    unique_id: str
+    at: int | None
+
+
+class TimerQueue(WaitingQueue):
+    """The queue of the timer topic."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader, 0, TIMER_TOPIC)
+
+    def message(self, queue_offset: int) -> Message | None:
+        """One message; None where there is none. CorruptRecordError, ReadFailedError."""
+        for message in self.fetch(queue_offset, 1).messages:
+            if message.queue_offset == queue_offset:
+                return message
+        return None
+
+
+def due_of(properties: Mapping[str, str]) -> int:
+    """When a message is due, in ms; 0 where it does not say."""
+    for name in ("TIMER_OUT_MS", "TIMER_DELIVER_MS"):
+        if _TIME.fullmatch(properties.get(name, "")):
+            return min(int(properties[name]), _LATEST_MS)
+    return 0
+
+
+def is_marker(properties: Mapping[str, str]) -> bool:
+    """Whether it is no message that waits."""
+    return MARKER in properties or properties.get("TIMER_ENQUEUE_MS") == DROPPED
+
+
+def entry_of(message: Message, properties: Mapping[str, str]) -> Entry:
+    return Entry(due_of(properties), message.queue_offset, key_of(properties.get("UNIQ_KEY", "")))
+
+
+def ended_by(message: Message, properties: Mapping[str, str]) -> Ended | None:
+    """What waits no more since this record is there."""
+    if properties.get("TIMER_ENQUEUE_MS") == DROPPED:
+        return None
+    rolled = properties.get("TIMER_ROLL_TIMES", "0") not in ("", "0")
+    unique_id = properties.get(MARKER, properties.get("UNIQ_KEY", "") if rolled else "")
+    rolled = rolled or MARKER in properties
+    named = properties.get(ENDS, "")
+    at = int(named) if rolled and _TIME.fullmatch(named) else None
+    if at is None and not unique_id:
+        return None
+    return Ended(message.queue_offset, unique_id, at)
+
+
+def settle_ended(
+    queue: TimerQueue, table: TimerTable, ended: list[Ended], troubles: Troubles
+) -> None:
+    """Drops what ended from the table, and from those that are left over."""
+    named = set[int]()
+    by_key: dict[int, list[tuple[Ended, str, str | None]]] = {}
+    for one in ended:
+        if one.at is not None and _is_meant(queue, one, one.at):
+            named.add(one.at)
+        elif one.unique_id:  # also one that was put for another store
+            by_key.setdefault(key_of(one.unique_id), []).append((one, one.unique_id, None))
+            topic, _, rest = one.unique_id.partition("+")
+            if rest:
+                by_key.setdefault(key_of(rest), []).append((one, rest, topic))
+    for entry in table.with_offsets(named) if named else ():
+        table.drop(entry.at)
+    for entry in table.with_keys(by_key) if by_key else ():
+        if _has_ended(queue, entry.at, by_key[entry.key]):
+            table.drop(entry.at)
+    of_ids = [one for same in by_key.values() for one in same]
+    for at in list(troubles.undelivered):
+        if at in named or (of_ids and _has_ended(queue, at, of_ids)):
+            troubles.delivered(at)
+            table.copied.discard(at)
+
+
+def _has_ended(queue: TimerQueue, at: int, ended: list[tuple[Ended, str, str | None]]) -> bool:
+    """Whether the message has one of the ids."""
+    properties = _properties(queue, at)
+    return any(
+        at < one.before
+        and properties.get("UNIQ_KEY") == unique_id
+        and topic in (None, properties.get("REAL_TOPIC"))
+        for one, unique_id, topic in ended
+    )
+
+
+def _is_meant(queue: TimerQueue, one: Ended, at: int) -> bool:
+    """Whether the message that is named has the id that is named."""
+    return at < one.before and _properties(queue, at).get("UNIQ_KEY", "") == one.unique_id
+
+
+def _properties(queue: TimerQueue, at: int) -> dict[str, str]:
+    try:
+        message = queue.message(at)
+    except (CorruptRecordError, ReadFailedError):
+        return {}
+    return {} if message is None else message.properties

@@ -1,0 +1,55 @@
+"""What tests of messages with a time of their own share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rocketstore import Store
+from rocketstore.services.delay.service import DelayService
+from rocketstore.services.delay.timers import Timers
+from tests.services.delay_tools import NOW_MS, idle
+from tests.support.waiting import wait_until
+
+__all__ = ["TOPIC", "at", "put_at", "saved", "settled", "state_of", "timers_of"]
+
+TOPIC = "rmq_sys_wheel_timer"
+
+
+def at(seconds: float) -> int:
+    """A time by the clock of the tests."""
+    return NOW_MS + int(seconds * 1000)
+
+
+def put_at(store: Store, body: bytes, seconds: float, **named: Any) -> Any:
+    return store.writer("orders").put(body, deliver_at=at(seconds), **named)
+
+
+def state_of(path: Path) -> Path:
+    return path / "rocketstore" / "timers" / "state"
+
+
+def timers_of(store: Store) -> Timers:
+    service = store._engine.guests.made(DelayService)
+    assert service is not None
+    return service.timers
+
+
+def saved(store: Store) -> None:
+    """Waits until the table is stored as it is."""
+    timers = timers_of(store)
+    store._engine.guests.made(DelayService)._thread.wake()  # type: ignore[union-attr]
+    end = store._engine.queue_state(TOPIC, 0).next_offset
+    wait_until(
+        lambda: (
+            timers.table.next == end
+            and timers.stored is not None
+            and timers.stored._lacks_since_s is None
+        )
+    )
+
+
+def settled(store: Store) -> None:
+    """Waits until what is due can be read in its own topic."""
+    idle(store)
+    store.flush()
