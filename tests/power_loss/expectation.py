@@ -10,14 +10,16 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BATCH", "DELAYED", "LATE", "Expectation", "body_of", "keys_of", "tags_of"]
+__all__ = ["AGAIN", "BATCH", "DELAYED", "LATE", "Expectation", "body_of", "keys_of", "tags_of"]
 
 #: Tags and keys of a message of a batch, which has one of each for all its messages.
 BATCH: tuple[str, tuple[str, ...]] = ("batch", ("kb",))
 
 #: The topic of delayed messages, and all that have to do with them: their copies are put when they are due.
 LATE = "late"
-DELAYED = (LATE, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+#: The topic of a message that comes again.
+AGAIN = "again"
+DELAYED = (LATE, AGAIN, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 
 
 def body_of(life: int, number: int, size: int) -> bytes:
@@ -63,6 +65,8 @@ class Expectation:
     late: dict[str, int] = field(default_factory=dict)
     #: Bodies of those that were cancelled → where the record that says so ends, -1 before that returned.
     cancelled: dict[str, int] = field(default_factory=dict)
+    #: Where the first record of a message ends that comes again; None: there may be one or not.
+    repeated: int | None = None
 
     def copy(self) -> Expectation:
         return copy.deepcopy(self)
@@ -85,6 +89,10 @@ class Expectation:
 
     def _delayed(self, mark: dict[str, Any]) -> None:
         self.late[mark["body"]] = mark["end"]
+        self._promise(mark["durability"], mark["end"])
+
+    def _repeated(self, mark: dict[str, Any]) -> None:
+        self.repeated = mark["end"] if self.repeated is None else self.repeated
         self._promise(mark["durability"], mark["end"])
 
     def _cancelling(self, mark: dict[str, Any]) -> None:

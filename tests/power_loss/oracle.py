@@ -24,6 +24,7 @@ from rocketstore.log.worker import Worker
 from rocketstore.testing import ManualClock
 from rocketstore.tools.verify import verify
 from tests.power_loss.expectation import (
+    AGAIN,
     BATCH,
     DELAYED,
     LATE,
@@ -206,13 +207,20 @@ def check_delayed(root: Path, expected: Expectation, *, killed: bool) -> None:
     )
     try:
         deadline = time.monotonic() + 20
-        while len(store.delayed):
+        while any(waiting.due_time <= clock.now for waiting in store.delayed):
             check(time.monotonic() < deadline, f"{store.delayed} wait for ever")
             time.sleep(0.002)
         store.flush()
         found = Counter(message.body.decode().rstrip(".") for message in store.consumer(LATE))
+        times = sum("__EVERY" in message.properties for message in store.consumer(DELAYED[-1]))
+        again = sum(1 for _ in store.consumer(AGAIN))
+        waits = len(store.delayed)
     finally:
         leave(store)
+    check(waits == (1 if times else 0), f"{waits} wait of what comes again")
+    check(again == times - waits, f"{again} deliveries of {times} times, {waits} to come")
+    lost = expected.repeated is not None and expected.repeated <= promised and not times
+    check(not lost, "what comes again was acknowledged and is not there")
     twice = {body: count for body, count in found.items() if count > 1}
     check(not twice, f"delivered more than once: {twice}")
     check(not found.keys() - expected.late.keys(), f"never sent: {found.keys() - expected.late}")

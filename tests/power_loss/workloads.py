@@ -269,6 +269,8 @@ def delayed(run: Run) -> None:
     for _ in range(3):
         offsets.SAVE_AFTER_S = run.rng.choice((0.0, 0.02, 1.0))
         run.open(deliver_delayed=True, clock=run.clock)
+        if run.rng.random() < 0.7:
+            run.repeat()
         for _ in range(3):
             for _ in range(run.rng.randrange(3, 10)):
                 after = datetime.timedelta(milliseconds=run.rng.randrange(1, 4000))

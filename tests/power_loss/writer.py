@@ -7,6 +7,7 @@ Started with the recorder preloaded. Reads jobs from standard input, one JSON ob
 from __future__ import annotations
 
 import ctypes
+import datetime
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import rocketstore
 from rocketstore import Durability, Retention, Store
 from rocketstore.testing import ManualClock
 from tests.power_loss import workloads
-from tests.power_loss.expectation import LATE, body_of, keys_of, tags_of
+from tests.power_loss.expectation import AGAIN, LATE, body_of, keys_of, tags_of
 from tests.power_loss.oracle import leave, quiet, stored_offsets
 from tests.power_loss.small_steps import small_steps
 from tests.support.small_store import dispatched
@@ -129,9 +130,16 @@ class Run:
         )
         self.mark("delayed", body=body, end=result.end_offset, durability=str(result.durability))
 
+    def repeat(self) -> None:
+        """A message comes again and again, as each life wants it that says so."""
+        step = datetime.timedelta(milliseconds=900)
+        self.store.delayed.repeat(AGAIN, b"again", step, unique_id="again")
+        durability = self.options.get("durability", "disk")
+        self.mark("repeated", end=self.store.end_offset, durability=durability)
+
     def cancel(self) -> None:
         """One that waits for a time of its own is cancelled, another gets another time."""
-        waiting = [found for found in self.store.delayed if not found.level]
+        waiting = [found for found in self.store.delayed if not found.level and not found.every]
         if len(waiting) < 2:
             return
         gone, moved = self.rng.sample(waiting, 2)
