@@ -54,7 +54,9 @@ if TYPE_CHECKING:
         CorruptRecordError,
         DecompressionError,
         DiskFullError,
+        DivergedError,
         DurabilityTimeoutError,
+        FencedError,
         FilterSyntaxError,
         InvalidGroupError,
         InvalidTopicError,
@@ -68,6 +70,10 @@ if TYPE_CHECKING:
         QueueNotFoundError,
         QueueOffsetMismatchError,
         ReadFailedError,
+        ReplicaStoreError,
+        ReplicasUnavailableError,
+        ReplicaTimeoutError,
+        ReplicationError,
         RocketStoreError,
         StoreBehindError,
         StoreClosedError,
@@ -120,8 +126,10 @@ __all__ = [
     "CorruptRecordError",
     "DecompressionError",
     "DiskFullError",
+    "DivergedError",
     "Durability",
     "DurabilityTimeoutError",
+    "FencedError",
     "FilterSyntaxError",
     "FramesResult",
     "GroupClaimedError",
@@ -146,6 +154,10 @@ __all__ = [
     "ReadFailedError",
     "RecoveryReport",
     "RefilledQueue",
+    "ReplicaStoreError",
+    "ReplicaTimeoutError",
+    "ReplicasUnavailableError",
+    "ReplicationError",
     "Retention",
     "RetentionEvent",
     "RetentionPlan",
@@ -221,7 +233,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     _MODULE_OF["open"] = _MODULE_OF.pop("open_store")
     #: Modules that users import, beside the names.
     _MODULES = ("aio", "arrow", "cli", "columns", "config", "errors", "message", "metrics")
-    _MODULES += ("spark", "testing", "tools")
+    _MODULES += ("replication", "spark", "testing", "tools")
 
     #: What pickles name that is not for users.
     _RESTORERS = {

@@ -15,6 +15,8 @@ from tests.support.paths import ROOT
 #: Errors that 0.1 did not have.
 NEW_ERRORS = {
     rocketstore.BookmarkError,
+    rocketstore.DivergedError,
+    rocketstore.FencedError,
     rocketstore.FilterSyntaxError,
     rocketstore.InvalidGroupError,
     rocketstore.NoGroupError,

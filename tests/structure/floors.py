@@ -40,7 +40,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the store that users hold", ("service_access",)),
     ("the store that users hold", ("shipping", "store_puts")),
     ("the store that users hold", ("store",)),
-    ("guests of a store", ("services", "replication", "completion_port")),
+    ("guests of a store", ("services", "completion_port")),
+    ("guests of a store", ("replication",)),
     ("the functions that users call", ("api",)),
     ("tools", ("tools",)),
     ("the package itself", ("__init__",)),
@@ -58,7 +59,7 @@ PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"
     for name in (
         *("archive", "arrow", "columns", "config", "consuming", "errors", "filters", "message"),
-        *("puts", "scanning", "spark", "stats", "store_info", "testing", "tools", "values"),
+        *("puts", "replication", "scanning", "spark", "stats", "store_info", "testing", "tools", "values"),
     )
 )
 

@@ -1,0 +1,19 @@
+"""Replication: copies of one log on several machines.
+
+A master sends the bytes of its log as they are; a replica appends them at the same offsets, makes them
+durable and says how far it has come. RocketMQ's protocol (`protocol="rocketmq"`) knows no identity and
+no checksum; that of rocketstore adds both.
+
+Read in this order:
+    settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
+    classic: the frames of RocketMQ's HA service.
+
+Imports: the engine, the store and services. The log knows three things of replication: an append of
+bytes as they are, how far each number of copies has come, and the puts that wait for it.
+"""
+
+from __future__ import annotations
+
+from rocketstore.replication.settings import Master, Replica
+
+__all__ = ["Master", "Replica"]
