@@ -6,6 +6,7 @@ no checksum; that of rocketstore adds both.
 
 Read in this order:
     settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
+    link: what a protocol is to the loop that moves its bytes.
     classic: the frames of RocketMQ's HA service.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of

@@ -6,9 +6,20 @@ A slave sends 8 bytes, its largest physical offset; a master sends 12 bytes and 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["FRAME_DATA_MOST", "HEADER", "REPORT", "frame_header", "report"]
+from rocketstore.errors import ReplicationError
+from rocketstore.replication.link import Acknowledged, Asked, Buffer, Event
+
+__all__ = [
+    "FRAME_DATA_MOST",
+    "HEADER",
+    "REPORT",
+    "ClassicMasterLink",
+    "frame_header",
+    "report",
+]
 
 #: Slave to master: its largest physical offset. The first one asks, later ones acknowledge.
 REPORT: Final = struct.Struct(">q")
@@ -28,3 +39,49 @@ def report(offset: int) -> bytes:
 def frame_header(offset: int, size: int) -> bytes:
     """What comes before `size` bytes that begin at the physical offset `offset`."""
     return HEADER.pack(offset, size)
+
+
+class ClassicMasterLink:
+    """The end of a master. It takes the last whole number of what has arrived, as RocketMQ does:
+    earlier ones say less."""
+
+    ready: Final = True
+
+    def __init__(self, data_most: int = FRAME_DATA_MOST) -> None:
+        self.data_most = data_most
+        self._rest = b""
+        self._asked = False
+
+    def start(self) -> Sequence[Buffer]:
+        return ()
+
+    def receive(self, data: memoryview) -> Sequence[Event]:
+        got = self._rest + bytes(data)
+        whole = len(got) - len(got) % REPORT.size
+        self._rest = got[whole:]
+        events: list[Event] = []
+        if whole and not self._asked:
+            self._asked = True
+            events.append(Asked(_offset(got, 0)))
+            if whole == REPORT.size:
+                return events
+        if whole:
+            offset = _offset(got, whole - REPORT.size)
+            events.append(Acknowledged(offset, offset))
+        return events
+
+    def replies(self) -> Sequence[Buffer]:
+        return ()
+
+    def data(self, offset: int, data: memoryview) -> Sequence[Buffer]:
+        return (frame_header(offset, len(data)), data)
+
+    def heartbeat(self, offset: int) -> Sequence[Buffer]:
+        return (frame_header(offset, 0),)
+
+
+def _offset(data: bytes, at: int) -> int:
+    offset: int = REPORT.unpack_from(data, at)[0]
+    if offset < 0:
+        raise ReplicationError(f"a replica says that its log ends at {offset}: below 0")
+    return offset
