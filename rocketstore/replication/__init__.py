@@ -7,6 +7,8 @@ no checksum; that of rocketstore adds both.
 Read in this order:
     settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
     link: what a protocol is to the loop that moves its bytes.
+    epochs: which master wrote which part of a log, and how far two logs are the same.
+    state: `replication.json`, the role and the history of a store.
     classic: the frames of RocketMQ's HA service.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
