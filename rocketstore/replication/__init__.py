@@ -10,6 +10,7 @@ Read in this order:
     epochs: which master wrote which part of a log, and how far two logs are the same.
     state: `replication.json`, the role and the history of a store.
     classic: the frames of RocketMQ's HA service.
+    frames, session, authentication: rocketstore's own protocol, without a socket.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
 bytes as they are, how far each number of copies has come, and the puts that wait for it.
