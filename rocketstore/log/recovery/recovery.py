@@ -16,10 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketstore._native.format.scanner import scan_segment
 from rocketstore.errors import HINTS, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments
+from rocketstore.log.layout.ordered_cut import drop_ordered_cut
 from rocketstore.log.recovery.fingerprint import (
     Verdict,
     discard_checkpoint,
@@ -96,6 +98,8 @@ def recover(
     synced = marks.synced if attempt.mode == "unclean" else 0
     repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress, synced)
     repair.padded = attempt.mode == "foreign-clean"
+    if attempt.cut_at is not None:
+        repair.why_cut = "behind an ordered cut"
     report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
     (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
     return report
@@ -114,6 +118,7 @@ class _Recovery:
     verdict: Verdict = NO_VERDICT
     own: OwnCheckpoint | None = None  # only while it speaks of these bytes
     resumed: RecoveryProgress | None = None  # up to our durable offset
+    cut_at: int | None = None  # an order that fits this log
     mode: str = ""
     start: int = 0
     dispatch_start: int = 0
@@ -151,6 +156,10 @@ class _Recovery:
             if log.begin_offset > 0:
                 begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
                 self.notes.append(f"{begin}; {NAME_THEM}")
+        kept_from = self._clamp(log.begin_offset, None)
+        self.cut_at = _cut_that_fits(log, marks.cut_at, kept_from, self.notes)
+        if self.cut_at is not None and self.mode == "clean":
+            self.mode = "unclean"
         self._resume()
 
     def _judge_links(self) -> None:
@@ -178,7 +187,7 @@ class _Recovery:
         """Continues where an earlier attempt stopped. A cut that it began is finished by our own
         rules: the records below it were judged before."""
         own, progress = self.own, self.marks.progress
-        if own is None or progress is None or self.mode != "unclean":
+        if own is None or progress is None or self.mode != "unclean" or self.cut_at is not None:
             return
         end = min(own.flushed, progress.end)
         if end < progress.start:
@@ -240,6 +249,9 @@ class _Recovery:
             self.start = min(self.start, self.dispatch_start, self.index_start)
         elif self.force or not self.writes:
             self.start = self.dispatch_start = self.index_start = self._restart()
+        if self.cut_at is not None:
+            # A walk from the begin of a file on knows the record that ends there.
+            self.start = min(self.start, self._clamp(self.log.start_for(self.cut_at - 1), None))
 
     def _clamp(self, offset: int, wish: int | None) -> int:
         begin = max(self.log.begin_offset, self.own.minimum if self.own is not None else 0)
@@ -276,7 +288,7 @@ class _Recovery:
         )
         limit = self._limit(rules)
         walk = LogWalk(self.log.files, dataclasses.replace(rules, limit=limit))
-        if own is not None:
+        if own is not None and self.cut_at is None:
             walk.last_record_start = own.last_record_start
             walk.last_store_timestamp_ms = own.last_store_timestamp_ms
         known_from = None
@@ -296,6 +308,8 @@ class _Recovery:
                 foreign=self.foreign_range(walk.end),
                 starts=self._starts(walk.end),
             )
+            if self.marks.cut_at is not None:
+                drop_ordered_cut(self.layout)
         else:
             repair.plan(walk, whole_tail=self.mode != "clean")
         return _report(self, walk, repair, began)
@@ -305,6 +319,8 @@ class _Recovery:
         where it was decided, and a clean log ends where it says. No cut was ever decided at a whole
         record: that one is not believed (decision 0031)."""
         own = self.own
+        if self.cut_at is not None:
+            return self.cut_at
         if own is None or (own.cut < 0 and self.mode != "clean"):
             return None
         if own.cut < 0:
@@ -364,6 +380,26 @@ class _Recovery:
                 f"store times fall at {walk.first_time_fall}: what follows may be stale records "
                 "of a log that was cut there before (kept, as RocketMQ keeps them)"
             )
+
+
+def _cut_that_fits(
+    log: MappedFileQueue, at: int | None, begin: int, notes: list[str]
+) -> int | None:
+    """Where an order has this log cut, which begins at `begin`: where a record or a file begins or
+    ends. None without such an order."""
+    if at is None or at == begin:
+        return at
+    file = log.find(at - 1) if at > begin else None
+    if file is not None:
+        if at == file.end_offset:
+            return at
+        walk = LogWalk(log.files, Rules(durable=-1, window=0, clean=False))
+        start = max(file.start_offset, begin) - file.start_offset
+        result = scan_segment(file, start, at - file.start_offset, verify=0)
+        if walk.is_whole(at) or file.start_offset + result.end_position == at:
+            return at
+    notes.append(f"the log is not cut at {at}, as ordered: no record ends there")
+    return None
 
 
 def _end_that_is_missing(log: MappedFileQueue, marks: Marks, verdict: Verdict) -> str:
