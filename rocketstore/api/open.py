@@ -166,6 +166,7 @@ def opened(path: str | os.PathLike[str]) -> Store:
 def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: bool) -> Store:
     """The store of an engine, whose services have begun."""
     if isinstance(engine, WritingEngine):
+        _take_role(engine)
         _finish_transactions(engine, force=force)
         _serve_delays(engine)
     store = Store(engine, mode)
@@ -174,6 +175,14 @@ def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: b
 
         keep_by(store, retention)
     return store
+
+
+def _take_role(engine: WritingEngine) -> None:
+    """Of a store that was a master or a replica, before anything is put."""
+    if engine.layout.replication.exists():
+        from rocketstore.replication.roles import take_plain_role
+
+        take_plain_role(engine)
 
 
 def _finish_transactions(engine: WritingEngine, *, force: bool) -> None:

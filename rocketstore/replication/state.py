@@ -123,10 +123,11 @@ def fenced(state: ReplicationState, term: int) -> ReplicationState:
 def as_replica(
     state: ReplicationState | None, store_id: bytes, epochs: tuple[Epoch, ...]
 ) -> ReplicationState:
-    """The state of a copy of a master with this identity."""
+    """The state of a copy of a master with this identity. It goes on to know of a later term."""
     before = state or ReplicationState(role="replica")
+    heard = before.fenced_by if (before.fenced_by or 0) > term_of(epochs) else None
     return dataclasses.replace(
-        before, role="replica", store_id=store_id, epochs=epochs, fenced_by=None
+        before, role="replica", store_id=store_id, epochs=epochs, fenced_by=heard
     )
 
 

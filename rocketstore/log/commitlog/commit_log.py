@@ -18,6 +18,7 @@ from rocketstore._native.append.appender import Log
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
+    FencedError,
     MissingSegmentsError,
     RocketStoreError,
     StoreClosedError,
@@ -196,8 +197,11 @@ class CommitLog:
                 f"the store is closed; open it again with rocketstore.open({root!r})"
             )
         self._refusals += 1
+        error: RocketStoreError
         if self._failure is not None:
             error = self._failed("nothing was stored")
+        elif self.flags.is_set(Reason.FENCED):
+            error = FencedError(f"the store takes no puts: {self.flags}")
         else:
             error = StoreFailedError(f"the store takes no puts: {self.flags}")
         if self._refusals % REFUSALS_LOGGED == 1:
