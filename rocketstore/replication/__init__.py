@@ -10,7 +10,11 @@ Read in this order:
     epochs: which master wrote which part of a log, and how far two logs are the same.
     state: `replication.json`, the role and the history of a store.
     classic: the frames of RocketMQ's HA service.
-    frames, session, authentication: rocketstore's own protocol, without a socket.
+    frames: rocketstore's own protocol, as bytes.
+    handshake, session: its two ends, without a socket.
+    facts: what these ask the store behind them.
+    roles: what an open store may do by its role, and the fence of a master.
+    promotion, lease: who is the master, by hand or by a system outside.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
 bytes as they are, how far each number of copies has come, and the puts that wait for it.
@@ -18,6 +22,8 @@ bytes as they are, how far each number of copies has come, and the puts that wai
 
 from __future__ import annotations
 
+from rocketstore.replication.lease import FileLease, Lease
+from rocketstore.replication.promotion import Promotion, promote
 from rocketstore.replication.settings import Master, Replica
 
-__all__ = ["Master", "Replica"]
+__all__ = ["FileLease", "Lease", "Master", "Promotion", "Replica", "promote"]

@@ -44,10 +44,11 @@ DATA_MOST: Final = 1 << 20
 BODY_MOST: Final = 32 << 10
 #: Before the bytes of the log: term, offset of the first byte, end of the master's log, their number.
 DATA: Final = struct.Struct(">IQQI")
-#: Store id, begin and end of the log, begin and digest of its tail, whether to begin late.
-ASK: Final = struct.Struct(">16sQQQ32sB")
+#: Id of the replica, store id, begin and end of the log, begin and digest of its tail, whether to
+#: begin late.
+ASK: Final = struct.Struct(">16s16sQQQ32s?")
 #: Store id, where the data begins, whether to cut there first, end of the log.
-ACCEPT: Final = struct.Struct(">16sQBQ")
+ACCEPT: Final = struct.Struct(">16sQ?Q")
 EPOCH: Final = struct.Struct(">IIQ8s")
 COUNT: Final = struct.Struct(">I")
 OFFSET_MAX: Final = 2**63 - 1
@@ -199,6 +200,7 @@ def _other_protocol(first: int) -> ReplicationError:
 class Ask(NamedTuple):
     """What a replica says of itself. `tail`: where the bytes of `digest` begin, which end at `end`."""
 
+    replica_id: bytes
     store_id: bytes
     begin: int
     end: int
@@ -208,17 +210,18 @@ class Ask(NamedTuple):
     epochs: tuple[Epoch, ...]
 
     def pack(self) -> bytes:
-        fixed = (self.store_id, self.begin, self.end, self.tail, self.digest, int(self.last_file))
-        return ASK.pack(*fixed) + pack_epochs(self.epochs)
+        return ASK.pack(*self[:-1]) + pack_epochs(self.epochs)
 
     @classmethod
     def unpack(cls, body: memoryview) -> Ask:
         """ValueError for what no replica says."""
-        store_id, begin, end, tail, digest, last_file = ASK.unpack_from(_long(body, ASK))
-        if not begin <= tail <= end <= OFFSET_MAX or last_file > 1:
+        replica_id, store_id, begin, end, tail, digest, last_file = ASK.unpack_from(
+            _long(body, ASK)
+        )
+        if not begin <= tail <= end <= OFFSET_MAX:
             raise ValueError(f"a log [{begin}, {end}) with its tail at {tail}")
         epochs = unpack_epochs(body[ASK.size :])
-        return cls(store_id, begin, end, tail, digest, bool(last_file), epochs)
+        return cls(replica_id, store_id, begin, end, tail, digest, bool(last_file), epochs)
 
 
 class Accept(NamedTuple):
@@ -232,15 +235,14 @@ class Accept(NamedTuple):
     epochs: tuple[Epoch, ...]
 
     def pack(self) -> bytes:
-        fixed = (self.store_id, self.start, int(self.cut), self.end)
-        return ACCEPT.pack(*fixed) + pack_epochs(self.epochs)
+        return ACCEPT.pack(*self[:-1]) + pack_epochs(self.epochs)
 
     @classmethod
     def unpack(cls, body: memoryview) -> Accept:
         """ValueError for what no master says."""
         store_id, start, cut, end = ACCEPT.unpack_from(_long(body, ACCEPT))
         epochs = unpack_epochs(body[ACCEPT.size :])
-        if not start <= end <= OFFSET_MAX or cut > 1 or not any(store_id) or not epochs:
+        if not start <= end <= OFFSET_MAX or not any(store_id) or not epochs:
             raise ValueError(f"data from {start} on of a log that ends at {end}")
         return cls(store_id, start, bool(cut), end, epochs)
 

@@ -18,16 +18,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from rocketstore.errors import DivergedError, ReplicationError
-from rocketstore.replication.authentication import (
-    NONCE_BYTES,
-    PROOF_BYTES,
-    is_proof,
-    new_nonce,
-    proof,
-)
 from rocketstore.replication.epochs import Epoch, common_end, promoted_twice, term_of
 from rocketstore.replication.frames import (
     DATA,
@@ -37,11 +29,11 @@ from rocketstore.replication.frames import (
     Ask,
     Code,
     Frame,
-    FrameReader,
     Kind,
     data_frame,
     frame,
 )
+from rocketstore.replication.handshake import ERROR, MASTER, REPLICA, Greeting, Session
 from rocketstore.replication.link import (
     Acknowledged,
     Asked,
@@ -63,17 +55,10 @@ __all__ = [
     "Standing",
 ]
 
-#: Whether the end has a key, whether the replica wants the log compressed, a random number.
-HELLO: Final = struct.Struct(f">BB{NONCE_BYTES}s")
 #: Received, synced.
 ACK: Final = struct.Struct(">QQ")
 #: Where the next bytes will be, end of the master's log.
 HEARTBEAT: Final = struct.Struct(">QQ")
-#: Code, and an offset or a term.
-ERROR: Final = struct.Struct(">HQ")
-TEXT_BYTES_MOST: Final = 1000
-MASTER: Final = b"master"
-REPLICA: Final = b"replica"
 #: Fast: a link that is worth it is slower than this in any case.
 ZLIB_LEVEL: Final = 1
 
@@ -118,6 +103,10 @@ class ReplicaFacts(Protocol):
     """What a replica's end asks its store."""
 
     @property
+    def replica_id(self) -> bytes:
+        """16 bytes that no other copy has."""
+
+    @property
     def identity(self) -> Identity: ...
 
     def standing(self) -> Standing: ...
@@ -126,64 +115,7 @@ class ReplicaFacts(Protocol):
         """Makes the identity of the master that of the store, durably, before data of it comes."""
 
 
-class _Session:
-    """What both ends have in common."""
-
-    def __init__(self, key: bytes | None) -> None:
-        self._key = key
-        self._reader = FrameReader()
-        self._replies: list[Buffer] = []
-        self._hello = self._challenge = b""
-        self._state = "hello"
-        self._compressed = False
-        #: Whether the peer has proved what it must.
-        self.ready = False
-
-    def receive(self, data: memoryview) -> Sequence[Event]:
-        """As `Link.receive`; besides ConnectionError, where bytes were changed on the way."""
-        events: list[Event] = []
-        for one in self._reader.take(data):
-            if one.kind is Kind.ERROR:
-                _raise_error_of_peer(one.body)
-            try:
-                events += self._understand(one)
-            except (ValueError, struct.error) as error:
-                self._refuse(Code.PROTOCOL, f"a {one.kind.name} frame means nothing: {error}")
-        return events
-
-    def replies(self) -> Sequence[Buffer]:
-        given, self._replies = self._replies, []
-        return given
-
-    def _understand(self, one: Frame) -> Iterable[Event]:
-        raise NotImplementedError
-
-    def _reply(self, kind: Kind, body: bytes) -> None:
-        self._replies.append(frame(kind, body))
-
-    def _refuse(self, code: Code, text: str, number: int = 0) -> NoReturn:
-        """The last word to the peer, and the error of this end."""
-        self._state = "over"
-        body = ERROR.pack(code, number) + text.encode()[:TEXT_BYTES_MOST]
-        self._reply(Kind.ERROR, body)
-        raise _error(code, text, number)
-
-    def _unexpected(self, one: Frame) -> NoReturn:
-        self._refuse(Code.PROTOCOL, f"a {one.kind.name} frame out of its turn ({self._state})")
-
-    def _check_proof(self, body: memoryview, role: bytes) -> None:
-        given = bytes(body)
-        if self._key is None or len(given) != PROOF_BYTES:
-            self._refuse(Code.AUTHENTICATION, f"the {role.decode()} has proved no key")
-        if not is_proof(given, self._key, role, self._hello, self._challenge):
-            self._refuse(Code.AUTHENTICATION, f"the key of the {role.decode()} is another one")
-
-    def _prove(self, role: bytes) -> None:
-        assert self._key is not None
-        self._reply(Kind.PROOF, proof(self._key, role, self._hello, self._challenge))
-
-
-class MasterSession(_Session):
+class MasterSession(Session):
     """The end that sends. A `MasterLink`."""
 
     data_most = DATA_MOST
@@ -195,6 +127,8 @@ class MasterSession(_Session):
         self._term = term_of(self._identity.epochs)
         self._sent = 0
         self._acknowledged = (0, 0)
+        #: Which copy the replica is: of two connections of one copy the newer one counts.
+        self.replica_id: bytes | None = None
 
     def start(self) -> Sequence[Buffer]:
         return ()
@@ -229,14 +163,12 @@ class MasterSession(_Session):
         return ()
 
     def _greet(self, one: Frame) -> None:
-        with_key, compressed, _ = HELLO.unpack(one.body)
-        if with_key > 1 or compressed > 1:
-            raise ValueError("flags")
-        self._hello, self._compressed = bytes(one.body), bool(compressed)
-        if bool(with_key) != (self._key is not None):
+        with_key, self._compressed = Greeting.unpack(one.body)
+        self._hello = bytes(one.body)
+        if with_key != (self._key is not None):
             lacks = "replica has" if self._key is not None else "master has"
             self._refuse(Code.AUTHENTICATION, f"the {lacks} no key, its peer wants a proof of one")
-        self._challenge = HELLO.pack(with_key, compressed, new_nonce())
+        self._challenge = Greeting.pack(with_key=with_key, compressed=self._compressed)
         self._reply(Kind.CHALLENGE, self._challenge)
         self._state = "ask" if self._key is None else "proof"
         self.ready = self._key is None
@@ -245,6 +177,7 @@ class MasterSession(_Session):
         """Where the replica goes on, or why it must not."""
         store_id, epochs = self._identity
         begin, last_file, end = self._facts.bounds()
+        self.replica_id = ask.replica_id
         if any(ask.store_id) and ask.store_id != store_id:
             self._refuse(Code.OTHER_STORE, "replica and master are copies of different stores")
         if term_of(ask.epochs) > self._term:
@@ -290,7 +223,7 @@ class MasterSession(_Session):
         return Acknowledged(received, synced)
 
 
-class ReplicaSession(_Session):
+class ReplicaSession(Session):
     """The end that receives. A `ReplicaLink`."""
 
     def __init__(
@@ -314,14 +247,20 @@ class ReplicaSession(_Session):
         self.master_end = 0
 
     def start(self) -> Sequence[Buffer]:
-        self._hello = HELLO.pack(self._key is not None, self._compressed, new_nonce())
+        self._hello = Greeting.pack(with_key=self._key is not None, compressed=self._compressed)
         return (frame(Kind.HELLO, self._hello),)
 
     def ask(self, offset: int) -> Sequence[Buffer]:
         """Says where this log stands; it goes on at its end, whatever `offset` is."""
         store_id, epochs = self._facts.identity
         begin, end, tail, digest = self._facts.standing()
-        self._ask = Ask(store_id or bytes(16), begin, end, tail, digest, self._last_file, epochs)
+        self._ask = Ask(
+            self._facts.replica_id,
+            store_id or bytes(16),
+            *(begin, end, tail, digest),
+            self._last_file,
+            epochs,
+        )
         self._state = "ask"
         return (frame(Kind.ASK, self._ask.pack()),)
 
@@ -345,8 +284,7 @@ class ReplicaSession(_Session):
         return ()
 
     def _meet(self, one: Frame) -> None:
-        with_key, compressed, _ = HELLO.unpack(one.body)
-        if bool(with_key) != (self._key is not None) or compressed != self._compressed:
+        if Greeting.unpack(one.body) != (self._key is not None, self._compressed):
             self._refuse(Code.AUTHENTICATION, "the master does not want what it was asked for")
         self._challenge = bytes(one.body)
         if self._key is None:
@@ -407,22 +345,3 @@ def _unpacked(data: memoryview, size: int) -> memoryview:
     if not unpacker.eof or unpacker.unused_data:
         raise ValueError(f"compressed bytes of more, or of other, than {size}")
     return memoryview(plain)
-
-
-def _raise_error_of_peer(body: memoryview) -> NoReturn:
-    if len(body) < ERROR.size or len(body) > ERROR.size + TEXT_BYTES_MOST:
-        raise ReplicationError(f"the peer gives up, in {len(body)} bytes")
-    number, offset = ERROR.unpack_from(body)
-    text = bytes(body[ERROR.size :]).decode("utf-8", "replace")
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    try:
-        code = Code(number)
-    except ValueError:
-        code = Code.PROTOCOL
-    raise _error(code, f"the peer says: {shown}", offset)
-
-
-def _error(code: Code, text: str, number: int) -> ReplicationError:
-    if code is Code.DIVERGED:
-        return DivergedError(text, number)
-    return ReplicationError(text)

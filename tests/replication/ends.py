@@ -27,6 +27,7 @@ class Log:
     data: bytearray = field(default_factory=bytearray)
     begin: int = 0
     identity: Identity = NOBODY
+    replica_id: bytes = b"r" * 16
 
     @property
     def end(self) -> int:

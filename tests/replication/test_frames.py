@@ -106,7 +106,7 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
 
 
 def test_ask_and_accept_come_back() -> None:
-    ask = Ask(b"i" * 16, 10, 90, 60, b"d" * 32, True, EPOCHS)
+    ask = Ask(b"r" * 16, b"i" * 16, 10, 90, 60, b"d" * 32, True, EPOCHS)
     assert Ask.unpack(memoryview(ask.pack())) == ask
     accept = Accept(b"i" * 16, 80, False, 90, EPOCHS)
     assert Accept.unpack(memoryview(accept.pack())) == accept

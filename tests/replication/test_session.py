@@ -297,7 +297,7 @@ def test_no_peer_breaks_an_end(seed: int) -> None:
     session.start()
     bodies = (
         bytes(34),
-        Ask(b"m" * 16, 0, 200, 136, bytes(32), False, master.identity.epochs).pack(),
+        Ask(b"r" * 16, b"m" * 16, 0, 200, 136, bytes(32), False, master.identity.epochs).pack(),
         Accept(b"m" * 16, 200, False, 512, replica.identity.epochs).pack(),
         rng.randbytes(rng.randrange(80)),
         ACK.pack(200, 200),
