@@ -12,7 +12,7 @@ Read in this order:
     classic: the frames of RocketMQ's HA service.
     frames: rocketstore's own protocol, as bytes.
     handshake, session: its two ends, without a socket.
-    facts: what these ask the store behind them.
+    compared_log: what these ask the log of their store.
     roles: what an open store may do by its role, and the fence of a master.
     promotion, lease: who is the master, by hand or by a system outside.
 

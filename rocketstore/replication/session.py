@@ -48,9 +48,9 @@ from rocketstore.replication.link import (
 __all__ = [
     "Bounds",
     "Identity",
-    "MasterFacts",
+    "MasterStore",
     "MasterSession",
-    "ReplicaFacts",
+    "CopyStore",
     "ReplicaSession",
     "Standing",
 ]
@@ -87,7 +87,7 @@ class Standing(NamedTuple):
     digest: bytes
 
 
-class MasterFacts(Protocol):
+class MasterStore(Protocol):
     """What a master's end asks its store."""
 
     @property
@@ -99,7 +99,7 @@ class MasterFacts(Protocol):
         """SHA-256 of bytes of the log; None where it has not all of them any more."""
 
 
-class ReplicaFacts(Protocol):
+class CopyStore(Protocol):
     """What a replica's end asks its store."""
 
     @property
@@ -120,10 +120,10 @@ class MasterSession(Session):
 
     data_most = DATA_MOST
 
-    def __init__(self, facts: MasterFacts, key: bytes | None = None) -> None:
+    def __init__(self, store: MasterStore, key: bytes | None = None) -> None:
         super().__init__(key)
-        self._facts = facts
-        self._identity = facts.identity
+        self._store = store
+        self._identity = store.identity
         self._term = term_of(self._identity.epochs)
         self._sent = 0
         self._acknowledged = (0, 0)
@@ -135,7 +135,7 @@ class MasterSession(Session):
 
     def data(self, offset: int, data: memoryview) -> Sequence[Buffer]:
         self._sent = offset + len(data)
-        end = max(self._facts.bounds().end, self._sent)
+        end = max(self._store.bounds().end, self._sent)
         if not self._compressed:
             return data_frame(self._term, offset, end, data)
         packed = zlib.compress(data, ZLIB_LEVEL)
@@ -144,7 +144,7 @@ class MasterSession(Session):
         return data_frame(self._term, offset, end, packed, size=len(data))
 
     def heartbeat(self, offset: int) -> Sequence[Buffer]:
-        end = max(self._facts.bounds().end, offset)
+        end = max(self._store.bounds().end, offset)
         return (frame(Kind.HEARTBEAT, HEARTBEAT.pack(offset, end)),)
 
     def _understand(self, one: Frame) -> Iterable[Event]:
@@ -176,7 +176,7 @@ class MasterSession(Session):
     def _answer(self, ask: Ask) -> Iterable[Event]:
         """Where the replica goes on, or why it must not."""
         store_id, epochs = self._identity
-        begin, last_file, end = self._facts.bounds()
+        begin, last_file, end = self._store.bounds()
         self.replica_id = ask.replica_id
         if any(ask.store_id) and ask.store_id != store_id:
             self._refuse(Code.OTHER_STORE, "replica and master are copies of different stores")
@@ -201,7 +201,7 @@ class MasterSession(Session):
         if ask.end < begin:
             text = f"the replica ends at {ask.end}, the master has removed all below {begin}"
             self._refuse(Code.REMOVED, f"{text}: make a new copy", begin)
-        digest = self._facts.digest(ask.tail, ask.end)
+        digest = self._store.digest(ask.tail, ask.end)
         if digest is not None and digest != ask.digest:
             text = f"replica and master have different bytes in [{ask.tail}, {ask.end})"
             self._refuse(Code.DIVERGED, text, ask.tail)
@@ -228,7 +228,7 @@ class ReplicaSession(Session):
 
     def __init__(
         self,
-        facts: ReplicaFacts,
+        store: CopyStore,
         key: bytes | None = None,
         *,
         last_file: bool = False,
@@ -237,7 +237,7 @@ class ReplicaSession(Session):
         """`last_file`: an empty log begins where the last file of the master's does. `compress`:
         the master is to compress what it sends."""
         super().__init__(key)
-        self._facts = facts
+        self._store = store
         self._last_file = last_file
         self._compressed = compress
         self._ask: Ask | None = None
@@ -252,10 +252,10 @@ class ReplicaSession(Session):
 
     def ask(self, offset: int) -> Sequence[Buffer]:
         """Says where this log stands; it goes on at its end, whatever `offset` is."""
-        store_id, epochs = self._facts.identity
-        begin, end, tail, digest = self._facts.standing()
+        store_id, epochs = self._store.identity
+        begin, end, tail, digest = self._store.standing()
         self._ask = Ask(
-            self._facts.replica_id,
+            self._store.replica_id,
             store_id or bytes(16),
             *(begin, end, tail, digest),
             self._last_file,
@@ -312,7 +312,7 @@ class ReplicaSession(Session):
         if accept.cut:
             self._state = "over"
             return (CutTo(accept.start),)
-        self._facts.keep(Identity(accept.store_id, accept.epochs))
+        self._store.keep(Identity(accept.store_id, accept.epochs))
         self._state, self._term, self._next = "data", term, accept.start
         return (Heartbeat(accept.start),)
 

@@ -1,4 +1,4 @@
-"""What both ends of rocketstore's protocol ask the store behind them."""
+"""What both ends of a connection ask the log of their store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.replication.state import ReplicationState
 
-__all__ = ["CopyFacts", "MasterLogFacts"]
+__all__ = ["CopyLog", "MasterLog"]
 
 #: Bytes at the end of a copy whose digest the master compares.
 TAIL_BYTES: Final = 64 << 10
 
 
-class _LogFacts:
+class _ComparedLog:
     """The log of a store that this process writes."""
 
     def __init__(self, engine: WritingEngine) -> None:
@@ -41,7 +41,7 @@ class _LogFacts:
         return digest.digest()
 
 
-class MasterLogFacts(_LogFacts):
+class MasterLog(_ComparedLog):
     """Of a master. Its identity does not change while it is open."""
 
     def __init__(self, engine: WritingEngine, state: ReplicationState) -> None:
@@ -53,7 +53,7 @@ class MasterLogFacts(_LogFacts):
         return Bounds(begin, max(begin, self._files.start_for(end)), end)
 
 
-class CopyFacts(_LogFacts):
+class CopyLog(_ComparedLog):
     """Of a replica."""
 
     @property
