@@ -101,6 +101,7 @@ class ServiceAccess(StoreFacts):
 
         engine = self._writable("transaction")
         promise = durability_of(durability or engine.config.durability)
+        engine.commit_log.log.check_promise(promise)
         return StoreTransaction(engine, commits_of(engine), promise)
 
     @property

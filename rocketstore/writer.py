@@ -184,6 +184,7 @@ class Writer(native.Writer):
         level = (
             self.durability if durability is None else durability_name(durability_level(durability))
         )
+        self._log.check_promise(level)
         result = self.put(
             body,
             tags=tags,

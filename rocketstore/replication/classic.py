@@ -46,6 +46,7 @@ class ClassicMasterLink:
     earlier ones say less."""
 
     ready: Final = True
+    replica_id: Final = None
 
     def __init__(self, data_most: int = FRAME_DATA_MOST) -> None:
         self.data_most = data_most
@@ -63,8 +64,6 @@ class ClassicMasterLink:
         if whole and not self._asked:
             self._asked = True
             events.append(Asked(_offset(got, 0)))
-            if whole == REPORT.size:
-                return events
         if whole:
             offset = _offset(got, whole - REPORT.size)
             events.append(Acknowledged(offset, offset))

@@ -10,7 +10,7 @@ A link belongs to one thread and knows no time, no file and no log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -104,6 +104,11 @@ class Link(Protocol):
 
 class MasterLink(Link, Protocol):
     """The end that sends a log."""
+
+    @property
+    def replica_id(self) -> Hashable:
+        """Who the replica is, once the link is ready; None: the protocol does not say. Of two
+        connections of one replica the newer one counts."""
 
     @property
     def data_most(self) -> int:

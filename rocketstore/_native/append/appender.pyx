@@ -20,6 +20,7 @@ from rocketstore._native.format.csrc cimport (
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.sync.durations cimport Durations
+from rocketstore._native.append.copies cimport LATE, TOO_FEW, YES, Copies, copies_of
 from rocketstore._native.append.group_commit cimport BUSY, FAILED, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
@@ -29,14 +30,14 @@ from rocketstore._native.append.too_large cimport refuse_size
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, set_host
+from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, PutResult, durability_level, durability_name, set_host
 from rocketstore._native.os.syscalls cimport check_forked, forked_since, process_token
 from rocketstore._native.sync.wait_queue cimport WaitQueue
 from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns, wall_ns
 
 from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
-    MessageTooLargeError, PropertiesTooLargeError, QueueOffsetMismatchError, RocketStoreError,
+    ConfigError, MessageTooLargeError, PropertiesTooLargeError, QueueOffsetMismatchError, RocketStoreError,
 )
 
 # A born timestamp that means: the same clock reading as the store timestamp.
@@ -462,6 +463,67 @@ cdef class Log:
             if left <= 0:
                 self.group.want(end_offset)  # who asks again, with no time at all, has it flushed, too
                 return 0
+
+    cdef bint ended_copies(self) noexcept:
+        return self.group.copies is not None and self.group.copies.error is not None
+
+    cdef int check_level(self, int level) except -1:
+        """Raises for a promise of other machines in a log that has none."""
+        if level > DISK and self.group.copies is None:
+            raise ConfigError(
+                "durability", durability_name(level),
+                "needs replicas; open the store with replication=Master(…)")
+        return 0
+
+    cdef int wait_copies(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
+        """Until the machines that a level above DISK names have everything below `end_offset`, which this one
+        has: YES, LATE, or TOO_FEW at once. Raises what the owner says when the store fails or closes meanwhile."""
+        cdef Copies copies = self.group.copies
+        cdef int count = copies_of(level), stirs
+        cdef WaitQueue line = copies.lines[count]
+        cdef int64_t deadline = now_ns() + timeout_ms * 1_000_000
+        if copies.reached(count) >= end_offset:
+            return YES
+        if not copies.worth_a_wait(count, end_offset):
+            copies.check()
+            return TOO_FEW
+        while True:
+            stirs = rs_load_int(&self.group.stirs)
+            check_forked(self.token)
+            copies.check()
+            self.owner.check_waitable()
+            with nogil:
+                copies.stand(line, count, end_offset, deadline, &self.group.stirs, stirs)
+            PyErr_CheckSignals()
+            if copies.reached(count) >= end_offset:
+                return YES
+            if now_ns() >= deadline:
+                return LATE
+
+    def confirm(self, int copies, int64_t offset):
+        """So many machines, this one included, have everything below `offset` on disk; -1: so many are not
+        connected. Any thread may say so."""
+        self.group.copies.confirm(copies, offset)
+        self.group.progress.notify_c()
+
+    def end_copies(self, error not None):
+        """No machine is waited for from here on: who waits, or comes to wait, hears `error`, or the first such."""
+        self.group.copies.end(error)
+        self.group.progress.notify_c()
+
+    def check_promise(self, str durability not None):
+        """Raises ConfigError for a promise of other machines in a log that has none."""
+        self.check_level(durability_level(durability))
+
+    def await_copies(self, int64_t end_offset, int level, int64_t timeout_ms, PutResult result=None):
+        """Waits for the machines that a level above DISK names.
+
+        Raises:
+            ReplicaTimeoutError, ReplicasUnavailableError: with the result, which is on this machine's disk.
+        """
+        cdef int found = self.wait_copies(end_offset, level, timeout_ms)
+        if found != YES:
+            raise self.group.copies.shortfall(result, copies_of(level), found, timeout_ms)
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""
