@@ -68,6 +68,8 @@ class WritingEngine(Engine):
         self._writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests()
         self.delayed_puts = DelayedPuts(self.config.delay_level_ms, self.queue_state)
+        #: What puts raise in a copy of another store, which only its master changes; "": none is.
+        self.copy_of = ""
         self._destroyed = False
         self.unique_ids = UniqueIds(
             opened.path, self.reader, parts.index, parts.positions, self._flush_all

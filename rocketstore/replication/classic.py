@@ -25,10 +25,11 @@ __all__ = [
 REPORT: Final = struct.Struct(">q")
 #: Master to slave: physical offset of the first byte, and the number of bytes; 0: a heartbeat.
 HEADER: Final = struct.Struct(">qi")
-#: Bytes of one frame of a Java master (`haTransferBatchSize`). The buffer of a Java slave takes
-#: frames of up to 4 MiB with their header.
+#: Bytes of one frame of a Java master (`haTransferBatchSize`).
 FRAME_DATA_MOST: Final = 32_768
-JAVA_BUFFER_BYTES: Final = 4 << 20
+#: Bytes of one frame of ours. The buffer of a Java slave takes 4 MiB, and a frame has to be whole
+#: in it.
+SENT_DATA_MOST: Final = 1 << 20
 
 
 def report(offset: int) -> bytes:
@@ -48,7 +49,7 @@ class ClassicMasterLink:
     ready: Final = True
     replica_id: Final = None
 
-    def __init__(self, data_most: int = FRAME_DATA_MOST) -> None:
+    def __init__(self, data_most: int = SENT_DATA_MOST) -> None:
         self.data_most = data_most
         self._rest = b""
         self._asked = False

@@ -19,7 +19,7 @@ from rocketstore.errors import DivergedError, ReplicationError
 from rocketstore.replication.frames import Code, Frame, FrameReader, Kind, frame
 from rocketstore.replication.link import Buffer, Event
 
-__all__ = ["ERROR", "MASTER", "REPLICA", "Greeting", "Session"]
+__all__ = ["ERROR", "MASTER", "REPLICA", "FinalError", "Greeting", "Session"]
 
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
@@ -31,6 +31,14 @@ HELLO: Final = struct.Struct(f">??{NONCE_BYTES}s")
 #: Code, and an offset or a term.
 ERROR: Final = struct.Struct(">HQ")
 TEXT_BYTES_MOST: Final = 1000
+
+
+#: What another attempt does not change.
+FINAL: Final = {Code.OTHER_STORE, Code.NO_COMMON_HISTORY, Code.REMOVED, Code.PROMOTED_TWICE}
+
+
+class FinalError(ReplicationError):
+    """Another attempt ends in the same way, until somebody changes one of the stores."""
 
 
 class Greeting:
@@ -125,4 +133,4 @@ def _raise_error_of_peer(body: memoryview) -> NoReturn:
 def _error(code: Code, text: str, number: int) -> ReplicationError:
     if code is Code.DIVERGED:
         return DivergedError(text, number)
-    return ReplicationError(text)
+    return FinalError(text) if code in FINAL else ReplicationError(text)

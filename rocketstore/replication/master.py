@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.futex import EventFd
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import ConfigError, ReplicationError, StoreClosedError
+from rocketstore.errors import ReplicationError, StoreClosedError
 from rocketstore.replication.classic import ClassicMasterLink
+from rocketstore.replication.compared_log import MasterLog
+from rocketstore.replication.lease import keep_lease
 from rocketstore.replication.link import MasterLink
 from rocketstore.replication.quorum import Quorum
+from rocketstore.replication.roles import fence_of, take_master_role
 from rocketstore.replication.sender import ConnectedReplica, LogSource, ReplicaSender
+from rocketstore.replication.session import MasterSession
 from rocketstore.replication.settings import Master
+from rocketstore.replication.state import load_state
 from rocketstore.replication.transport import LoopThread, accepted, listener
 
 if TYPE_CHECKING:
@@ -58,6 +63,8 @@ class MasterService:
         self._quorum = Quorum(self._log.confirm)
         self._counted: dict[Hashable, ReplicaSender] = {}
         self._source = _source_of(engine)
+        state = load_state(engine.layout) or take_master_role(engine)
+        self._compared = MasterLog(engine, state)
         # Replaced as a whole: any thread looks.
         self._senders: tuple[ReplicaSender, ...] = ()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -153,6 +160,12 @@ class MasterService:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _link(self) -> MasterLink:
+        """What a connection speaks."""
+        if self.settings.protocol == "rocketmq":
+            return ClassicMasterLink()
+        return MasterSession(self._compared, self.settings.key)
+
     def _log_moved(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._bell, 8)
@@ -165,7 +178,7 @@ class MasterService:
             with contextlib.closing(await accepted(sock, peer, self.settings.tls)) as channel:
                 sender = ReplicaSender(
                     channel,
-                    link_for(self.settings),
+                    self._link(),
                     self._source,
                     self.settings,
                     self._acknowledged,
@@ -209,13 +222,6 @@ class MasterService:
             self.on_later_epoch(epoch)
 
 
-def link_for(settings: Master) -> MasterLink:
-    """What a connection speaks."""
-    if settings.protocol == "rocketmq":
-        return ClassicMasterLink()
-    raise ConfigError("protocol", settings.protocol, 'must be "rocketmq"')
-
-
 def _source_of(engine: WritingEngine) -> LogSource:
     positions, files = engine.positions, engine.commit_log.queue
 
@@ -244,6 +250,10 @@ def begin_master(store: Store, settings: Master) -> MasterService:
     """
     engine = store._writable("replication")
     service = engine.guests.get(MasterService, lambda: MasterService(engine, settings))
+    fence = fence_of(engine)
+    fence.on_fence, service.on_later_epoch = service.fence, fence.hear
+    if settings.lease is not None:
+        keep_lease(engine, settings.lease)
     service.start()
     return service
 

@@ -81,12 +81,14 @@ class Fence:
             "one again ('rocketstore promote'), which fences the other"
         )
         self._refuse(self._by_term)
+        self.on_fence(
+            FencedError(f"whether replicas have the message is not known: {self._by_term}")
+        )
 
     def _refuse(self, why: str) -> None:
         with self._lock:
             self._flags.clear(Reason.FENCED)  # the newest reason is told
             self._flags.set(Reason.FENCED, why)
-        self.on_fence(FencedError(f"whether replicas have the message is not known: {why}"))
 
 
 def _nobody(error: FencedError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 #: A connection that has not asked for the log after so long ends, seconds.
 FIRST_WORD_S: Final = 10.0
+#: Longest time for the last answers to a replica that is refused, seconds.
+LAST_WORD_S: Final = 2.0
 #: What one read takes, bytes: acknowledgements are small.
 RECEIVE_BYTES: Final = 64 << 10
 #: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
@@ -138,6 +141,10 @@ class ReplicaSender:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if self.asked is None and self._replies:  # why it is refused; no frame is under way
+            with contextlib.suppress(TimeoutError, OSError):
+                async with asyncio.timeout(LAST_WORD_S):
+                    await self._channel.send(list(self._replies))
         for task in done:
             task.result()
 

@@ -47,10 +47,10 @@ from rocketstore.replication.link import (
 
 __all__ = [
     "Bounds",
-    "Identity",
-    "MasterStore",
-    "MasterSession",
     "CopyStore",
+    "Identity",
+    "MasterSession",
+    "MasterStore",
     "ReplicaSession",
     "Standing",
 ]

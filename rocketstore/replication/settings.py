@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime
 import ssl
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rocketstore.replication.lease import Lease
 
 __all__ = ["Master", "Protocol", "Replica"]
 
@@ -33,6 +36,7 @@ class Master:
             is on the disk of this machine.
         max_lag_bytes: A replica further behind does not count as one that a put can wait for.
         max_bytes_per_s: Limit of what one replica is sent, bytes a second. None: no limit.
+        lease: What says until when this process may be the master; no put is taken after that.
     """
 
     listen: str = "127.0.0.1:10912"
@@ -45,6 +49,7 @@ class Master:
     replica_timeout: datetime.timedelta = datetime.timedelta(seconds=3)
     max_lag_bytes: int = 256 << 20
     max_bytes_per_s: int | None = None
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

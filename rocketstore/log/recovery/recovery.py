@@ -249,7 +249,9 @@ class _Recovery:
             self.start = min(self.start, self.dispatch_start, self.index_start)
         elif self.force or not self.writes:
             self.start = self.dispatch_start = self.index_start = self._restart()
-        if self.cut_at is not None:
+        if self.cut_at is not None and not self.log.files:
+            self.start = self.dispatch_start = self.index_start = self.cut_at
+        elif self.cut_at is not None:
             # A walk from the begin of a file on knows the record that ends there.
             self.start = min(self.start, self._clamp(self.log.start_for(self.cut_at - 1), None))
 
@@ -386,8 +388,8 @@ def _cut_that_fits(
     log: MappedFileQueue, at: int | None, begin: int, notes: list[str]
 ) -> int | None:
     """Where an order has this log cut, which begins at `begin`: where a record or a file begins or
-    ends. None without such an order."""
-    if at is None or at == begin:
+    ends. None without such an order. A log without files begins there."""
+    if at is None or at == begin or not log.files:
         return at
     file = log.find(at - 1) if at > begin else None
     if file is not None:
