@@ -21,6 +21,7 @@ from rocketstore.errors import (
     BackpressureError,
     FencedError,
     MissingSegmentsError,
+    ReplicaStoreError,
     RocketStoreError,
     StoreClosedError,
     StoreFailedError,
@@ -147,6 +148,24 @@ class CommitLog:
             self.log.group.keep_copies(copies)
         return copies
 
+    def begin_at(self, offset: int) -> None:
+        """An empty log gets its first segment, which begins at `offset`: the next append goes
+        there. A crash from here on leaves a log that begins and ends there.
+
+        Raises:
+            ValueError: the log is not empty, or no segment begins there.
+            BackpressureError, DiskFullError, OSError: there is no segment. Nothing was changed.
+        """
+        if self.queue.files or offset != self.queue.start_for(offset):
+            raise ValueError(f"an empty log begins at a multiple of {self.queue.file_size} bytes")
+        with self._rolling:
+            self._take_segment(offset, time.monotonic() + self._limits.max_wait_ms / 1000)
+        self._began = offset
+        positions = self.positions
+        # In this order nothing looks as if it were still to be flushed.
+        positions.flushed = positions.committed = positions.visible = offset
+        positions.minimum = positions.wrote = offset
+
     def fail(self, cause: BaseException) -> None:
         """Latches the store as failed (K-01): puts are refused, waits end, reads go on."""
         if self._failure is None:
@@ -211,6 +230,10 @@ class CommitLog:
             error = self._failed("nothing was stored")
         elif self.flags.is_set(Reason.FENCED):
             error = FencedError(f"the store takes no puts: {self.flags}")
+        elif self.log.copies_only and self.flags.writeable:
+            error = ReplicaStoreError(
+                f"{self.queue.directory.parent} is a copy of another store, which takes the puts"
+            )
         else:
             error = StoreFailedError(f"the store takes no puts: {self.flags}")
         if self._refusals % REFUSALS_LOGGED == 1:
