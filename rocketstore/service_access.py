@@ -18,6 +18,7 @@ from rocketstore.values.durability import durability_of
 
 if TYPE_CHECKING:
     from rocketstore.message import Message
+    from rocketstore.replication.status import ReplicationStatus
     from rocketstore.services.compaction.report import CompactionReport
     from rocketstore.services.delay import Delayed
     from rocketstore.services.retention.service import StoreRetention
@@ -76,6 +77,24 @@ class ServiceAccess(StoreFacts):
         from rocketstore.services.retention.service import retention_of
 
         return retention_of(self)
+
+    @property
+    def replication(self) -> ReplicationStatus:
+        """The role of this store in replication, its peers, and how far each of them is.
+
+            for replica in store.replication.peers:
+                print(replica.address, replica.lag_bytes, replica.lag_s)
+
+        Each question looks again: what it gave does not change. A store becomes a master or a
+        replica by `open(replication=…)`.
+
+        Raises:
+            ReplicationError: The role of the store cannot be read.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
+        """
+        from rocketstore.replication.status import status_of
+
+        return status_of(self._open())
 
     def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
         """Begins a transaction: messages of any topics and queues, and offsets of groups, all or

@@ -14,6 +14,7 @@ Read in this order:
     handshake, session: its two ends, without a socket.
     compared_log: what these ask the log of their store.
     roles: what an open store may do by its role, and the fence of a master.
+    status: what `Store.replication` gives.
     promotion, lease: who is the master, by hand or by a system outside.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
@@ -25,5 +26,15 @@ from __future__ import annotations
 from rocketstore.replication.lease import FileLease, Lease
 from rocketstore.replication.promotion import Promotion, promote
 from rocketstore.replication.settings import Master, Replica
+from rocketstore.replication.status import Peer, ReplicationStatus
 
-__all__ = ["FileLease", "Lease", "Master", "Promotion", "Replica", "promote"]
+__all__ = [
+    "FileLease",
+    "Lease",
+    "Master",
+    "Peer",
+    "Promotion",
+    "Replica",
+    "ReplicationStatus",
+    "promote",
+]

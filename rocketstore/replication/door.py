@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
-import ssl
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.engine.open import open_engine
@@ -14,7 +11,6 @@ from rocketstore.replication.master import begin_master
 from rocketstore.replication.replica import ReplicaService, first_contact
 from rocketstore.replication.roles import take_master_role, take_replica_role
 from rocketstore.replication.settings import Master, Replica
-from rocketstore.replication.transport import split_address
 
 if TYPE_CHECKING:
     from rocketstore.engine.open_options import Options
@@ -22,49 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "check_settings", "take_role"]
 
-KEY_BYTES_MIN: Final = 16
 #: An order of a master, and one of the next: more in a row is a master that does not know itself.
 OPENS_MOST: Final = 3
 
 
 def check_settings(settings: object, mode: Mode) -> None:
-    """ConfigError for settings that contradict each other, or are no settings."""
+    """ConfigError for what is no settings, and for a mode that changes nothing."""
     if not isinstance(settings, Master | Replica):
         raise ConfigError("replication", settings, "None, a Master or a Replica")
     if mode == "r":
         raise ConfigError("replication", settings, "of mode 'rw' or 'r+': a reader changes nothing")
-    if settings.protocol not in ("rocketstore", "rocketmq"):
-        raise ConfigError("protocol", settings.protocol, "'rocketstore' or 'rocketmq'")
-    key: object = settings.key
-    if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES_MIN):
-        raise ConfigError("key", "…", f"None, or at least {KEY_BYTES_MIN} bytes")
-    if settings.tls is not None and not isinstance(settings.tls, ssl.SSLContext):
-        raise ConfigError("tls", settings.tls, "None or an ssl.SSLContext")
-    safe = settings.key is not None or settings.tls is not None
-    if settings.protocol == "rocketmq" and safe:
-        raise ConfigError("protocol", "rocketmq", "'rocketstore': RocketMQ's knows no key, no TLS")
-    for name in ("heartbeat_every", "silence_limit", "replica_timeout", "reconnect_every"):
-        _check_time(name, getattr(settings, name, datetime.timedelta(seconds=1)))
-    if isinstance(settings, Master):
-        host, _ = split_address("listen", settings.listen)
-        if not safe and not _is_loopback(host):
-            raise ConfigError("listen", settings.listen, "an address of loopback, or key= or tls=")
-    else:
-        split_address("master", settings.master)
-        if settings.begin not in ("oldest", "last file"):
-            raise ConfigError("begin", settings.begin, "'oldest' or 'last file'")
-
-
-def _check_time(name: str, value: object) -> None:
-    if not isinstance(value, datetime.timedelta) or value <= datetime.timedelta(0):
-        raise ConfigError(name, value, "a datetime.timedelta above 0")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def take_role(engine: WritingEngine, settings: Master | Replica, options: Options) -> WritingEngine:

@@ -91,7 +91,8 @@ class Replica:
         protocol: What the master speaks: "rocketmq" for a broker of RocketMQ.
         key, tls: As of `Master`; `tls` is a context of a client.
         begin: Where an empty copy begins: with the "oldest" message of the master, or with its
-            "last file" of the log, as RocketMQ's slaves do.
+            "last file" of the log, as RocketMQ's slaves do. With protocol "rocketmq" also the
+            physical offset at which a file of the master's log begins.
         heartbeat_every: The replica says how far it is at least this often.
         silence_limit: A master that says nothing for so long is disconnected, and asked again.
         reconnect_every: Between two attempts to connect.
@@ -101,7 +102,7 @@ class Replica:
     protocol: Protocol = "rocketstore"
     key: bytes | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    begin: Begin = "oldest"
+    begin: Begin | int = "oldest"
     heartbeat_every: datetime.timedelta = datetime.timedelta(seconds=5)
     silence_limit: datetime.timedelta = datetime.timedelta(seconds=20)
     reconnect_every: datetime.timedelta = datetime.timedelta(seconds=1)
@@ -112,8 +113,13 @@ class Replica:
         if not port:
             raise ConfigError("master", self.master, "the port of a master: 1 … 65535")
         _check_connection(self.protocol, self.key, self.tls, ssl.PROTOCOL_TLS_SERVER)
-        if self.begin not in get_args(Begin):
-            raise ConfigError("begin", self.begin, "'oldest' or 'last file'")
+        by_offset = type(self.begin) is int and 0 <= self.begin < 2**63
+        if self.begin not in get_args(Begin) and not (by_offset and self.protocol == "rocketmq"):
+            raise ConfigError(
+                "begin",
+                self.begin,
+                "'oldest' or 'last file'; with protocol 'rocketmq' also a physical offset",
+            )
         for name in ("heartbeat_every", "silence_limit", "reconnect_every"):
             _check_time(name, getattr(self, name))
 

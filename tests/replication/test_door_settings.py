@@ -63,6 +63,8 @@ def test_a_master_refuses_what_means_nothing(given: dict[str, Any], field: str) 
         ({**MASTER, "protocol": "RocketMQ"}, "protocol"),
         ({**MASTER, "begin": "latest"}, "begin"),
         ({**MASTER, "begin": 4096}, "begin"),
+        ({**MASTER, "begin": -1, "protocol": "rocketmq"}, "begin"),
+        ({**MASTER, "begin": True, "protocol": "rocketmq"}, "begin"),
         ({**MASTER, "key": b""}, "key"),
         ({**MASTER, "key": KEY, "protocol": "rocketmq"}, "key"),
         ({**MASTER, "tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "tls"),
@@ -95,6 +97,7 @@ def test_loopback_needs_no_secret_and_others_do(given: dict[str, Any]) -> None:
 
 def test_a_replica_may_follow_any_address() -> None:
     Replica(master="store-1.example:10912", protocol="rocketmq", begin="last file")
+    Replica(master="localhost:10912", protocol="rocketmq", begin=1 << 30)
     Replica(master="[fe80::1]:10912", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
 
