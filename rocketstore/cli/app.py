@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "demo": "Fill a store, kill its writers, check every byte.",
     "get": "The message at a physical offset.",
     "ingest": "Store lines of a file or a pipe.",
+    "promote": "Make a copy the master, in a new term.",
     "query": "Messages by key.",
     "rebuild": "Rebuild queues and index from the log, in parallel.",
     "recover": "Recover after a crash; exit code 3 when something is lost.",
@@ -58,6 +59,7 @@ Examples:
   rocketstore ship data/orders s3://lake/orders
   rocketstore trim --dry-run --max-age 7d data/orders
   rocketstore compact --topic profiles data/users data/users-latest
+  rocketstore promote data/copy
   rocketstore spark export data/orders data/parquet
 \b
 Exit codes:

@@ -225,17 +225,14 @@ class CommitLog:
                 f"the store is closed; open it again with rocketstore.open({root!r})"
             )
         self._refusals += 1
-        error: RocketStoreError
+        kind = FencedError if self.flags.is_set(Reason.FENCED) else StoreFailedError
+        error: RocketStoreError = kind(f"the store takes no puts: {self.flags}")
         if self._failure is not None:
             error = self._failed("nothing was stored")
-        elif self.flags.is_set(Reason.FENCED):
-            error = FencedError(f"the store takes no puts: {self.flags}")
         elif self.log.copies_only and self.flags.writeable:
             error = ReplicaStoreError(
                 f"{self.queue.directory.parent} is a copy of another store, which takes the puts"
             )
-        else:
-            error = StoreFailedError(f"the store takes no puts: {self.flags}")
         if self._refusals % REFUSALS_LOGGED == 1:
             logger.warning(
                 "%s: put refused (%d so far): %s", self.queue.directory, self._refusals, error

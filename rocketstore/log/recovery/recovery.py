@@ -101,6 +101,8 @@ def recover(
     if attempt.cut_at is not None:
         repair.why_cut = "behind an ordered cut"
     report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
+    if attempt.writes and marks.cut_at is not None:
+        drop_ordered_cut(layout)  # all of the cut is on the disk
     (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
     return report
 
@@ -156,10 +158,7 @@ class _Recovery:
             if log.begin_offset > 0:
                 begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
                 self.notes.append(f"{begin}; {NAME_THEM}")
-        kept_from = self._clamp(log.begin_offset, None)
-        self.cut_at = _cut_that_fits(log, marks.cut_at, kept_from, self.notes)
-        if self.cut_at is not None and self.mode == "clean":
-            self.mode = "unclean"
+        _take_order(self)
         self._resume()
 
     def _judge_links(self) -> None:
@@ -235,27 +234,23 @@ class _Recovery:
             own, resumed, wish = self.own, self.resumed, self.marks.dispatch_from
             if resumed is not None and wish is not None:
                 wish = resumed.dispatch_start
-            self.dispatch_start = self._clamp(min(own.dispatched, own.flushed), wish)
+            self.dispatch_start = self.clamp(min(own.dispatched, own.flushed), wish)
             indexed = min(own.indexed, own.flushed) if self.marks.indexed else own.flushed
-            self.index_start = self._clamp(indexed, self.marks.index_from)
+            self.index_start = self.clamp(indexed, self.marks.index_from)
             wanted = min(own.flushed, self.dispatch_start, self.index_start)
             if resumed is not None and resumed.start <= wanted:
                 wanted = max(wanted, resumed.end)
             self.start = max(begin, own.minimum, wanted)
         elif self.log.files:
             self.start = rocketmq_start(self.log.files, self.marks)
-            self.dispatch_start = self._clamp(self.start, self.marks.dispatch_from)
-            self.index_start = self._clamp(self.start, self.marks.index_from)
+            self.dispatch_start = self.clamp(self.start, self.marks.dispatch_from)
+            self.index_start = self.clamp(self.start, self.marks.index_from)
             self.start = min(self.start, self.dispatch_start, self.index_start)
         elif self.force or not self.writes:
             self.start = self.dispatch_start = self.index_start = self._restart()
-        if self.cut_at is not None and not self.log.files:
-            self.start = self.dispatch_start = self.index_start = self.cut_at
-        elif self.cut_at is not None:
-            # A walk from the begin of a file on knows the record that ends there.
-            self.start = min(self.start, self._clamp(self.log.start_for(self.cut_at - 1), None))
+        _start_by_order(self)
 
-    def _clamp(self, offset: int, wish: int | None) -> int:
+    def clamp(self, offset: int, wish: int | None) -> int:
         begin = max(self.log.begin_offset, self.own.minimum if self.own is not None else 0)
         return max(begin, offset if wish is None else min(offset, wish))
 
@@ -310,8 +305,6 @@ class _Recovery:
                 foreign=self.foreign_range(walk.end),
                 starts=self._starts(walk.end),
             )
-            if self.marks.cut_at is not None:
-                drop_ordered_cut(self.layout)
         else:
             repair.plan(walk, whole_tail=self.mode != "clean")
         return _report(self, walk, repair, began)
@@ -382,6 +375,24 @@ class _Recovery:
                 f"store times fall at {walk.first_time_fall}: what follows may be stale records "
                 "of a log that was cut there before (kept, as RocketMQ keeps them)"
             )
+
+
+def _take_order(attempt: _Recovery) -> None:
+    """An ordered cut is made as after a crash: all that follows it goes."""
+    log = attempt.log
+    kept_from = attempt.clamp(log.begin_offset, None)
+    attempt.cut_at = _cut_that_fits(log, attempt.marks.cut_at, kept_from, attempt.notes)
+    if attempt.cut_at is not None and attempt.mode == "clean":
+        attempt.mode = "unclean"
+
+
+def _start_by_order(attempt: _Recovery) -> None:
+    """A walk from the begin of a file on knows the record that ends where the log is cut."""
+    at, log = attempt.cut_at, attempt.log
+    if at is not None and not log.files:
+        attempt.start = attempt.dispatch_start = attempt.index_start = at
+    elif at is not None:
+        attempt.start = min(attempt.start, attempt.clamp(log.start_for(at - 1), None))
 
 
 def _cut_that_fits(

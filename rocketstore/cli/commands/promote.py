@@ -1,0 +1,34 @@
+"""`rocketstore promote`: makes a copy the master."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import click
+
+from rocketstore.cli.parameters import STORE, file_options
+from rocketstore.replication import promote
+
+__all__ = ["command"]
+
+
+@click.command
+@STORE
+@file_options
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+def command(store: str, options: dict[str, Any], as_json: bool) -> None:
+    """Makes a copy the master of its history, in a new term, where its log ends.
+
+    Promote the copy that is furthest: what another copy has that this one has not is cut off there,
+    into quarantine, once it follows. The old master takes no puts any more as soon as a store that
+    knows of the new term connects to it; stop it before if you can. Run on the old master itself,
+    the command takes the place back. The store must not be open.
+
+    \b
+    Example:
+      rocketstore promote data/copy
+    """
+    promotion = promote(store, **options)
+    click.echo(json.dumps(dataclasses.asdict(promotion)) if as_json else str(promotion))
