@@ -14,7 +14,7 @@ from rocketstore.replication.settings import Master, Replica
 
 if TYPE_CHECKING:
     from rocketstore.engine.open_options import Options
-    from rocketstore.store import Mode, Store
+    from rocketstore.store_info import Mode, StoreFacts
 
 __all__ = ["begin", "check_settings", "take_role"]
 
@@ -54,7 +54,7 @@ def take_role(engine: WritingEngine, settings: Master | Replica, options: Option
     return engine
 
 
-def begin(store: Store, settings: Master | Replica) -> None:
+def begin(store: StoreFacts, settings: Master | Replica) -> None:
     """Starts the thread that serves copies, or follows the master."""
     if isinstance(settings, Master):
         begin_master(store, settings)

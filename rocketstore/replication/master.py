@@ -27,7 +27,7 @@ from rocketstore.replication.state import load_state
 from rocketstore.replication.transport import LoopThread, accepted, listener
 
 if TYPE_CHECKING:
-    from rocketstore.store import Store
+    from rocketstore.store_info import StoreFacts
 
 __all__ = ["MasterService", "begin_master", "master_of"]
 
@@ -240,7 +240,7 @@ def _text(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def begin_master(store: Store, settings: Master) -> MasterService:
+def begin_master(store: StoreFacts, settings: Master) -> MasterService:
     """Lets replicas connect to an open store from here on, until it closes.
 
     Raises:
@@ -258,7 +258,7 @@ def begin_master(store: Store, settings: Master) -> MasterService:
     return service
 
 
-def master_of(store: Store) -> MasterService | None:
+def master_of(store: StoreFacts) -> MasterService | None:
     """The master of an open store, if it is one."""
     engine = store._open()
     return engine.guests.made(MasterService) if isinstance(engine, WritingEngine) else None
