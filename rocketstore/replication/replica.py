@@ -83,6 +83,7 @@ class ReplicaService:
         self._copy = CopiedLog(engine)
         self._rate = (time.monotonic(), 0, 0.0)
         self._caught_up_at: float | None = None
+        self._told_all = False
         self._failures = (0, "")
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._flushed = EventFd(self._bell)
@@ -105,6 +106,11 @@ class ReplicaService:
     def stopped(self) -> BaseException | None:
         """What ended the service, if `stop` did not."""
         return self.error or self._thread.error
+
+    @property
+    def caught_up(self) -> bool:
+        """The master has nothing more, and all of it is on this disk."""
+        return self.connected and self._told_all and self.lag_bytes == 0
 
     @property
     def lag_bytes(self) -> int | None:
@@ -193,6 +199,8 @@ class ReplicaService:
     def came(self, size: int, course: Course) -> None:
         """So many bytes came, or the master has nothing new."""
         self.connected = course.begun
+        # A master of RocketMQ says where its log ends only once it has nothing more.
+        self._told_all = self.settings.protocol == "rocketstore" or not size
         self.bytes_received += size
         if course.master_end or course.begun:
             self.master_end = max(course.master_end, self._copy.end)
@@ -271,6 +279,7 @@ class _Connection:
                     if self._until_accepted and isinstance(event, Heartbeat):
                         return
                     if await self._course.take(event):
+                        self._hear_of_end()
                         came = len(event.data) if isinstance(event, Data) else 0
                         self._service.came(came, self._course)
             finally:
@@ -282,6 +291,11 @@ class _Connection:
                 error = course.why_in_vain(await self._service.last_file())
                 if error is not None:
                     raise error
+
+    def _hear_of_end(self) -> None:
+        """Takes where the master's log ends, where it says so."""
+        if isinstance(self._link, ReplicaSession):
+            self._course.master_end = max(self._course.master_end, self._link.master_end)
 
     async def _ask(self) -> None:
         if self._link.ready and not self._asked.is_set():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.replication.master import MasterService
-from rocketstore.replication.replica import ReplicaService
+from rocketstore.replication.replica import MustOpenAgainError, ReplicaService
 from rocketstore.replication.state import ReplicationState, load_state
 from rocketstore.values.public import public
 
@@ -68,6 +68,11 @@ class ReplicationStatus:
     error: BaseException | None
     #: Why the last connection that went wrong ended. The next attempt may succeed.
     last_error: BaseException | None
+    #: Of a replica: its master has nothing more, and all of it is on this disk.
+    caught_up: bool = False
+    #: Of a replica that stopped (`error`): the next open cuts off what is not of the master's
+    #: history, and goes on.
+    must_open_again: bool = False
 
 
 def status_of(engine: Engine) -> ReplicationStatus:
@@ -135,6 +140,8 @@ def _of_replica(
         bytes=service.bytes_received,
         error=service.stopped,
         last_error=service.last_error,
+        caught_up=service.caught_up,
+        must_open_again=isinstance(service.error, MustOpenAgainError),
     )
 
 
