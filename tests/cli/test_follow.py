@@ -64,6 +64,7 @@ def test_ctrl_c_closes_the_copy_cleanly(start: Start, tmp_path: Path) -> None:
     with open_master(tmp_path / "master") as master:
         put_some(master)
         child = start("follow", master.replication.address, tmp_path / "copy", *SHAPE, "--json")
+        assert child.stdout is not None
         for line in child.stdout:
             if json.loads(line)["caught_up"]:
                 break
@@ -77,10 +78,11 @@ def test_ctrl_c_closes_the_copy_cleanly(start: Start, tmp_path: Path) -> None:
 
 def test_a_master_that_is_not_there_is_waited_for(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        address = "127.0.0.1:%d" % free.getsockname()[1]
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     with open_master(tmp_path / "master") as master:
         put_some(master)
     child = start("follow", address, tmp_path / "copy", *SHAPE, "--until-caught-up")
+    assert child.stdout is not None
     for line in child.stdout:
         if "not connected: " in line:
             break

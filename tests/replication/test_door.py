@@ -88,7 +88,7 @@ def test_a_copy_refuses_what_would_change_its_log(tmp_path: Path) -> None:
             with pytest.raises(ReplicaStoreError, match="promote") as refused:
                 put(copy)
             assert str(master.replication.address) in str(refused.value), name
-        assert refused.value.status == "SERVICE_NOT_AVAILABLE"
+            assert refused.value.status == "SERVICE_NOT_AVAILABLE"
         assert copy.end_offset == 0
         copy.flush()
 
@@ -133,7 +133,7 @@ def test_a_copy_opens_as_nothing_else(tmp_path: Path) -> None:
 
 def test_a_copy_opens_without_its_master_and_follows_once_it_is_there(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        address = "127.0.0.1:%d" % free.getsockname()[1]
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     with open_small(tmp_path / "copy", replication=copy_settings(address)) as copy:
         wait_until(lambda: copy.replication.last_error is not None)
         assert copy.replication.peers == ()
@@ -187,7 +187,7 @@ def test_a_reader_is_neither_master_nor_copy(tmp_path: Path) -> None:
 
 def test_an_address_that_is_taken_leaves_the_store_closed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match="in use"):
             open_small(tmp_path, replication=Master(listen=address))
     with open_small(tmp_path, replication=MASTER) as store:
