@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Unpack
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
-from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError
 from rocketstore.replication.state import load_state, promoted, save_state
 from rocketstore.values.public import public
@@ -23,38 +22,47 @@ __all__ = ["Promotion", "promote"]
 @public
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What `promote` did. `term`: the new one; stores of an earlier term take no puts once they
-    hear of it. `end`: where the log ended, a physical offset."""
+    """What `promote` did, or would do. `term`: the new one; stores of an earlier term take no puts
+    once they hear of it. `end`: where the log ended, a physical offset."""
 
     path: str
     term: int
     end: int
     #: Whether the store was the master before.
     was_master: bool
+    #: Term and run that the store knew last, and its end: of several copies the one with the
+    #: largest rank has all that any of them has acknowledged.
+    rank: tuple[int, int, int]
+    dry_run: bool = False
 
     def __str__(self) -> str:
+        term, run, end = self.rank
+        if self.dry_run:
+            return f"{self.path}: rank {term}.{run}.{end}; would be the master of term {self.term}"
         return f"{self.path}: the master of term {self.term}, from offset {self.end} on"
 
 
 @public
-def promote(path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Promotion:
+def promote(
+    path: str | os.PathLike[str], *, dry_run: bool = False, **options: Unpack[StoreOptions]
+) -> Promotion:
     """Makes the store in directory `path` the master: of its history, in a new term.
 
-    Promote the copy that is furthest: what a copy has that the new master has not is cut off, into
+    Promote the copy with the largest `rank`: a copy of an earlier term may be longer, and lacks
+    what was acknowledged since. What another copy has that the new master has not is cut off, into
     quarantine, once it follows. A master of an earlier term takes no puts any more as soon as a
     store that knows of this one connects to it. Until then it does: stop it, or have it use a
     lease. The store is recovered first, and must not be open.
 
     Args:
+        dry_run: Only say the rank; take no lock, and change nothing.
         options: Settings of `rocketstore.open`, such as `commit_log_dir`.
 
     Raises:
         ReplicationError: The store was neither master nor copy, or its role cannot be read.
         StoreLockedError, MissingSegmentsError, ConfigError, OSError: As `rocketstore.open`.
     """
-    config = StoreConfig(**options)
-    engine = open_engine(os.fspath(path), "r+", Options(config))
-    assert isinstance(engine, WritingEngine)
+    engine = open_engine(os.fspath(path), "r" if dry_run else "r+", Options(StoreConfig(**options)))
     try:
         state = load_state(engine.layout)
         if state is None:
@@ -62,9 +70,12 @@ def promote(path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> Pr
                 f"{engine.path} is no copy: nothing has to be promoted; open it with "
                 "replication=Master(…)"
             )
-        report = engine.recovery
-        made = promoted(state, begin=report.begin, end=report.end)
-        save_state(engine.layout, made)
+        begin, end = engine.recovery.begin, engine.recovery.end
+        made = promoted(state, begin=begin, end=end)
+        if not dry_run:
+            save_state(engine.layout, made)
     finally:
         engine.close()
-    return Promotion(os.fspath(path), made.term, report.end, state.role == "master")
+    last = state.epochs[-1] if state.epochs else None
+    rank = (0, 0, end) if last is None else (last.term, last.run, end)
+    return Promotion(engine.path, made.term, end, state.role == "master", rank, dry_run)

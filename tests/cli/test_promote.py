@@ -31,7 +31,8 @@ def test_result_as_json(invoke: Invoke, tmp_path: Path) -> None:
     _copy(tmp_path)
     result = invoke("promote", tmp_path, "--json")
     assert json.loads(result.stdout) == {
-        "path": str(tmp_path), "term": 1, "end": 0, "was_master": False,
+        "path": str(tmp_path), "term": 1, "end": 0, "was_master": False, "rank": [0, 0, 0],
+        "dry_run": False,
     }  # fmt: skip
 
 
@@ -51,6 +52,17 @@ def test_fenced_master_takes_its_place_back(invoke: Invoke, tmp_path: Path) -> N
         except FencedError:
             pass
     assert "the master of term 8" in invoke("promote", tmp_path).stdout
+
+
+def test_dry_run_says_the_rank(invoke: Invoke, tmp_path: Path) -> None:
+    _copy(tmp_path)
+    invoke("promote", tmp_path)
+    before = load_state(StoreLayout(tmp_path))
+    assert (
+        "rank 1.0.0; would be the master of term 2"
+        in invoke("promote", "--dry-run", tmp_path).stdout
+    )
+    assert load_state(StoreLayout(tmp_path)) == before
 
 
 def test_plain_store_needs_no_promotion(invoke: Invoke, tmp_path: Path) -> None:

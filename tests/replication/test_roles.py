@@ -135,6 +135,16 @@ def test_promoted_copy_takes_puts_in_a_new_term(tmp_path: Path) -> None:
     assert [(one.term, one.run) for one in _state(tmp_path).epochs] == [(1, 0), (7, 0), (7, 1)]
 
 
+def test_rank_is_of_the_last_term_first(tmp_path: Path) -> None:
+    """An old master may be longer than the store that took its place."""
+    end = _master(tmp_path)
+    before = promote(tmp_path, dry_run=True)
+    promote(tmp_path)
+    after = promote(tmp_path, dry_run=True)
+    assert (before.rank, after.rank) == ((1, 0, end), (2, 0, end))
+    assert (1, 0, end + 1000) < after.rank
+
+
 def test_plain_store_is_not_promoted(tmp_path: Path) -> None:
     open_small(tmp_path).close()
     with pytest.raises(ReplicationError, match="is no copy"):
