@@ -135,6 +135,8 @@ class MustOpenAgainError(ReplicationError):
     """The log has to end at another offset than it does, which no open store can do. The order is
     on the disk; the next open carries it out."""
 
+    opens_again = True
+
 
 class Course:
     """Where a connection is. `begun`: what comes is appended, so what was is acknowledged."""
