@@ -29,6 +29,7 @@ def _absent(note: str, names: str, harmless: str | None = None) -> Option:
 _NOT_BUILT = "not offered: "
 _RETENTION = _NOT_BUILT + "give open(retention=Retention(…)), or call Store.trim"
 _REPLICATION = _NOT_BUILT + "replication knows no such setting"
+_CONTROLLER = _NOT_BUILT + "controller mode; who is the master is said by promote, or by a lease"
 _ROLE = _NOT_BUILT + "give open(replication=Master(…)), or Replica(…) for a copy"
 _TIMER = _NOT_BUILT + "timer messages are not part of this store"
 _TRANSACTIONS = _NOT_BUILT + "store.transactions.check_back takes its times as arguments"
@@ -57,7 +58,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _absent("the path given to rocketstore.open", "storePathRootDir"),
     Option("commit_log_dir", ("storePathCommitLog",), _DIRECTORIES),
     Option("read_only_commit_log_dirs", ("readOnlyCommitLogStorePaths",), _DIRECTORIES),
-    _absent(_REPLICATION, "storePathEpochFile storePathBrokerIdentity"),
+    _absent(_CONTROLLER, "storePathEpochFile storePathBrokerIdentity"),
     Option(
         "commit_log_file_size_bytes",
         ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
@@ -274,17 +275,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     _absent(
         _NOT_BUILT + 'a put says durability="replicas(n)"',
-        "inSyncReplicas minInSyncReplicas totalReplicas allAckInSyncStateSet",
+        "inSyncReplicas minInSyncReplicas totalReplicas",
     ),
     _absent(
         _NOT_BUILT + "give open(replication=Master(max_bytes_per_s=…))",
         "haFlowControlEnable maxHaTransferByteInSecond",
     ),
-    _absent(_NOT_BUILT + "give open(replication=Replica(begin=…))", "syncFromLastFile"),
+    _absent(_REPLICATION, "haTransferBatchSize offsetCheckInSlave"),
     _absent(
-        _REPLICATION,
-        "haTransferBatchSize enableAutoInSyncReplicas haMaxTimeSlaveNotCatchup asyncLearner "
-        "offsetCheckInSlave maxSlaveResendLength maxChecksumRange "
+        _CONTROLLER,
+        "enableAutoInSyncReplicas allAckInSyncStateSet haMaxTimeSlaveNotCatchup "
+        "syncFromLastFile asyncLearner maxSlaveResendLength maxChecksumRange "
         "syncMasterFlushOffsetWhenStartup",
     ),
 )
