@@ -52,7 +52,7 @@ class MasterService:
         self._counts = _Counts()
         self._engine = engine
         self._log = engine.commit_log.log
-        copies = engine.commit_log.keep_copies()
+        copies = self._log.group.keep_copies()
         copies.timeout_ms = int(settings.replica_timeout.total_seconds() * 1000)
         copies.max_lag_bytes = settings.max_lag_bytes
         self._quorum = Quorum(self._log.confirm)

@@ -14,7 +14,7 @@ from rocketstore._native.format.csrc cimport (
     rs_message, rs_position_load,
 )
 from rocketstore._native.put.property_builder cimport Text, text_free, text_start
-from rocketstore._native.append.copies cimport COPIES_MAX, LATE, TOO_FEW, Copies, copies_of
+from rocketstore._native.append.copies cimport COPIES_MAX, LATE, TOO_FEW, Copies, check_level, copies_of, ended
 from rocketstore._native.append.put_result cimport DISK, PutResult, durability_level, put_result
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.sync.futex cimport EventFd, EventCount, now_ns
@@ -128,8 +128,7 @@ cdef class CompletionPort:
         cdef PutResult result
         if self.is_full():
             return NOT_PUT
-        if level > DISK:
-            writer.log.check_level(level)
+        check_level(writer.log.group.copies, level)
         result = self._put_now(writer, body, tags, keys, properties, flag, born_time, shard_key,
                                delay_level)
         if started and result is not None:
@@ -202,7 +201,7 @@ cdef class CompletionPort:
         """
         cdef int level = durability_level(durability)
         if self.log is not None:
-            self.log.check_level(level)
+            check_level(self.log.group.copies, level)
 
     cdef int promised(self, PutResult result, int level, waiter) except -1:
         if level <= result.level:
@@ -211,7 +210,7 @@ cdef class CompletionPort:
             waiter.set_result(result)
             return MET
         if self.log is not None:
-            self.log.check_level(level)
+            check_level(self.log.group.copies, level)
         return self.wait_for(result.end_offset, result.end_offset - result.physical_offset, level,
                              result, waiter)
 
@@ -367,7 +366,7 @@ cdef class CompletionPort:
             waiters, self.arrival_waiters = self.arrival_waiters, []
             for waiter in waiters:
                 self.tell(waiter, None, None)
-        if self.pending and (self.log.state != 1 or self.log.ended_copies()):
+        if self.pending and (self.log.state != 1 or ended(self.log.group.copies)):
             self.fail_rest()
         if self.pending == 0 and not self.arrival_waiters:
             self.bell.disarm()
@@ -416,7 +415,7 @@ cdef class CompletionPort:
         for at in range(first, len(self.lines)):
             while self.heads[at] < len(self.lines[at]):
                 try:
-                    if self.log.group.copies is not None and at >= DISK:
+                    if at >= DISK:
                         self.log.group.copies.check()
                     self.log.owner.check_waitable()
                     return 0
