@@ -7,6 +7,8 @@ no checksum; that of rocketstore adds both.
 Read in this order:
     settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
     link: what a protocol is to the loop that moves its bytes.
+    transport: the thread, the loop and the connections.
+    quorum, sender, master: how the log of a master goes out, and how far n machines have it.
     classic: the frames of RocketMQ's HA service.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
