@@ -66,7 +66,7 @@ class MasterService:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._moved = EventFd(self._bell)
         self._log.dispatch_signal.hang(self._moved)
-        self._thread = LoopThread("rocketstore-master", self._serve)
+        self._thread = LoopThread(name="rocketstore-master", main=self._serve)
         engine.guests.hold("a replica", self._needs_from)
 
     def start(self) -> None:

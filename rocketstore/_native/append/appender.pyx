@@ -490,10 +490,10 @@ cdef class Log:
         self.group.copies.end(error)
         self.group.stir()
 
-    def await_copies(self, int64_t end_offset, int level, int64_t timeout_ms, PutResult result=None):
-        """Until the machines that a level above DISK names have all below; ReplicaTimeoutError and its kin."""
+    def await_copies(self, int64_t end_offset, int level, int64_t limit_ms, PutResult result=None):
+        """Until the machines that a level above DISK names have it; ReplicaTimeoutError and its kin."""
         self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset, level,
-                               timeout_ms, result)
+                               limit_ms, result)
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""

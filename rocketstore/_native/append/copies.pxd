@@ -28,8 +28,8 @@ cdef class Copies:
     cdef int check(self) except -1
     # Raises unless the machines of a level above DISK have everything below the offset in time. `owner` and
     # `token` are of the log, as is `stirred`.
-    cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset, int level,
-                  int64_t timeout_ms, PutResult result) except -1
+    cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
+                  int level, int64_t timeout_ms, PutResult result) except -1
     # Without the GIL: stands in line until called or the deadline; `stirs`, at `stirred`, moves when all shall look.
     cdef void stand(self, WaitQueue line, int copies, int64_t end_offset, int64_t deadline,
                     const int *stirred, int stirs) noexcept nogil

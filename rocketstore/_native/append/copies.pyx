@@ -98,8 +98,8 @@ cdef class Copies:
         line.leave(&place)
         line.let_pass()
 
-    cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset, int level,
-                  int64_t timeout_ms, PutResult result) except -1:
+    cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
+                  int level, int64_t timeout_ms, PutResult result) except -1:
         cdef int copies = copies_of(level), stirs
         cdef WaitQueue line = self.lines[copies]
         cdef int64_t deadline = now_ns() + timeout_ms * 1_000_000
