@@ -78,7 +78,6 @@ ACCEPTED: dict[tuple[str, str], str] = {
     ("errors", "_native.append"): "annotation only: DurabilityTimeoutError says what was stored",
     ("service_access", "replication"): "Store.replication loads what it leads to",
     ("service_access", "services"): "Store.retention and the like load what they lead to",
-    ("service_access", "replication"): "Store.replication loads what it leads to",
     ("scanning", "arrow"): "Scan.to_arrow loads the face that it is a method for",
     ("spark", "cli"): "spark-submit runs the command line",
 }

@@ -60,7 +60,7 @@ def _begin(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     default="oldest",
     metavar="WHERE",
     callback=_begin,
-    help="Where an empty copy begins: oldest, last-file, or the offset of a file of a broker's log.",
+    help="Where an empty copy begins: oldest, last-file, or the offset of a broker's file.",
 )
 @click.option(
     "--segment-bytes",
