@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketstore import RocketStoreError
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import promote
+from rocketstore.replication.state import load_state
 from tests.replication.copies import Proxy
 from tests.support.paths import ROOT
 from tests.support.small_store import everything, open_small
@@ -144,8 +146,13 @@ class History:
         if self._rank(chosen)[0] <= 0:
             return master  # no copy has come so far that it knows whose it is
         self.promotions += 1
-        promote(self.root / chosen)
+        known = [self._term(name) for name in NAMES]
+        promote(self.root / chosen, above=max(known))
         return chosen
+
+    def _term(self, name: str) -> int:
+        state = load_state(StoreLayout(self.root / name))
+        return 0 if state is None else state.term
 
     def _rank(self, name: str) -> tuple[int, int, int]:
         try:
