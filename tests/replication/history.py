@@ -41,7 +41,6 @@ class Node:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        self.said += iter(())
         for line in self._process.stdout:
             self.said.append(line.rstrip("\n"))
 
@@ -72,6 +71,10 @@ class Node:
         self._reader.join()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def _acked(node: Node) -> bool:
+    return any(line.startswith("acked") for line in list(node.said))
 
 
 @dataclass
@@ -110,6 +113,8 @@ class History:
                         proxies[-1],
                         Node("copy", self.root / other, proxies[-1].address),
                     )
+            with contextlib.suppress(AssertionError):  # a life without one is a life, too
+                wait_until(lambda: _acked(master), patience_s=5)
             for _ in range(self.rng.randrange(1, 5)):
                 pause(self.rng.uniform(0.05, 0.5))
                 self._hurt(copies)
