@@ -16,8 +16,8 @@ archive. `StoreConfig` explains every option.
 
 Modules for more: `aio` (asyncio), `columns` (names and types of columns), `config` (options),
 `errors` (all errors), `filters` (SQL over properties), `message`, `arrow`, `metrics` (Prometheus),
-`spark`, `testing` (for tests of programs that use a store), `tools` (verify, repair, rebuild),
-`cli` (the command line).
+`replication` (masters and replicas), `spark`, `testing` (for tests of programs that use a store),
+`tools` (verify, repair, rebuild), `cli` (the command line).
 
 A program imports from here and from these modules. All other modules are inner ones: `api`,
 `store`, `store_puts`, `store_info`, `service_access`, `writer`, `consumer`, `completion_port` and

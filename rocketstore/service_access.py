@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rocketstore._native.append.copies import check_promise
 from rocketstore.store_info import StoreFacts
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import durability_of
@@ -101,7 +102,7 @@ class ServiceAccess(StoreFacts):
 
         engine = self._writable("transaction")
         promise = durability_of(durability or engine.config.durability)
-        engine.commit_log.log.check_promise(promise)
+        check_promise(engine.commit_log.log.group.copies, promise)
         return StoreTransaction(engine, commits_of(engine), promise)
 
     @property

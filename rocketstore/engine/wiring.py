@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.append.copies import check_promise
 from rocketstore._native.append.direct_write import WriteThrough
 from rocketstore._native.append.page_populator import PagesAhead
 from rocketstore._native.append.zero_fill import prewrite
@@ -193,9 +194,9 @@ class Wiring:
     def _keep_copies(self) -> None:
         """Before anything puts."""
         if self.parts.options.has_replicas:
-            self.commit_log.keep_copies()
+            self.commit_log.log.group.keep_copies()
         else:
-            self.commit_log.log.check_promise(self.parts.config.durability)
+            check_promise(None, self.parts.config.durability)
 
     def fail(self, cause: BaseException) -> None:
         """A worker ended with an error: so does the store."""

@@ -9,6 +9,8 @@ Read in this order:
     link: what a protocol is to the loop that moves its bytes.
     epochs: which master wrote which part of a log, and how far two logs are the same.
     state: `replication.json`, the role and the history of a store.
+    transport: the thread, the loop and the connections.
+    quorum, sender, master: how the log of a master goes out, and how far n machines have it.
     classic: the frames of RocketMQ's HA service.
     frames: rocketstore's own protocol, as bytes.
     handshake, session: its two ends, without a socket.

@@ -57,7 +57,7 @@ class MasterService:
         self._counts = _Counts()
         self._engine = engine
         self._log = engine.commit_log.log
-        copies = engine.commit_log.keep_copies()
+        copies = self._log.group.keep_copies()
         copies.timeout_ms = int(settings.replica_timeout.total_seconds() * 1000)
         copies.max_lag_bytes = settings.max_lag_bytes
         self._quorum = Quorum(self._log.confirm)
@@ -73,7 +73,7 @@ class MasterService:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._moved = EventFd(self._bell)
         self._log.dispatch_signal.hang(self._moved)
-        self._thread = LoopThread("rocketstore-master", self._serve)
+        self._thread = LoopThread(name="rocketstore-master", main=self._serve)
         engine.guests.hold("a replica", self._needs_from)
 
     def start(self) -> None:

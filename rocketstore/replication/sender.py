@@ -32,6 +32,8 @@ RECEIVE_BYTES: Final = 64 << 10
 REPLIES_MAX: Final = 64
 #: Frames whose times of sending are known, count, for the lag.
 TIMES_MAX: Final = 4096
+#: How often a silence is looked at within its limit, count.
+TIMES_A_LIMIT: Final = 8
 #: A limit of bytes a second lets so much time's worth through at once, seconds.
 BURST_S: Final = 0.02
 
@@ -97,7 +99,7 @@ class ReplicaSender:
         self._fenced = fenced
         self._woken = asyncio.Event()
         self._replies: deque[Buffer] = deque()
-        self._began = time.monotonic()
+        self._began = self._heard = self._said = time.monotonic()
         self._next_allowed = 0.0
         self.asked: int | None = None
         self.position = self.received = self.synced = 0
@@ -134,7 +136,8 @@ class ReplicaSender:
                 what the log does not have.
             OSError: the connection broke.
         """
-        tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._send())]
+        work = (self._receive(), self._send(), self._keep_time())
+        tasks = [asyncio.create_task(one) for one in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -152,21 +155,30 @@ class ReplicaSender:
 
     async def _receive(self) -> None:
         buffer = memoryview(bytearray(RECEIVE_BYTES))
-        silence_s = self._settings.silence_limit.total_seconds()
         while True:
-            limit_s = silence_s if self.asked is not None else min(silence_s, FIRST_WORD_S)
-            try:
-                async with asyncio.timeout(limit_s):
-                    size = await self._channel.receive_into(buffer)
-            except TimeoutError:
-                raise ReplicationError(f"it said nothing for {limit_s:g} s") from None
+            size = await self._channel.receive_into(buffer)
             if not size:
                 return
+            self._heard = time.monotonic()
             try:
                 for event in self.link.receive(buffer[:size]):
                     self._take(event)
             finally:
                 self._answer(self.link.replies())
+
+    async def _keep_time(self) -> None:
+        """Ends a silence, and has a heartbeat sent when one is due: no single wait has a timer."""
+        silence_s = self._settings.silence_limit.total_seconds()
+        heartbeat_s = self._settings.heartbeat_every.total_seconds()
+        while True:
+            limit_s = silence_s if self.asked is not None else min(silence_s, FIRST_WORD_S)
+            now = time.monotonic()
+            if now >= self._heard + limit_s:
+                raise ReplicationError(f"it said nothing for {limit_s:g} s")
+            if now >= self._said + heartbeat_s:
+                self._woken.set()
+            due = min(self._heard + limit_s, max(self._said, now) + heartbeat_s)
+            await asyncio.sleep(min(due - now, limit_s / TIMES_A_LIMIT, heartbeat_s))
 
     def _answer(self, replies: Sequence[Buffer]) -> None:
         if replies:
@@ -219,7 +231,6 @@ class ReplicaSender:
     async def _send(self) -> None:
         heartbeat_s = self._settings.heartbeat_every.total_seconds()
         await self._channel.send(self.link.start())
-        last = time.monotonic()
         while True:
             self._woken.clear()
             if self._replies:
@@ -227,24 +238,15 @@ class ReplicaSender:
                 continue
             serving = self.asked is not None and self.link.ready
             if serving and await self._send_piece():
-                last = time.monotonic()
                 continue
-            left_s = last + heartbeat_s - time.monotonic()
-            if serving and left_s <= 0:
+            if serving and time.monotonic() >= self._said + heartbeat_s:
+                self._said = time.monotonic()
                 await self._channel.send(self.link.heartbeat(self.position))
-                last = time.monotonic()
                 continue
-            await self._wait(left_s if serving else None)
-
-    async def _wait(self, limit_s: float | None) -> None:
-        self._idle()
-        if self.asked is not None and self._source.end() > self.position:
-            return  # before whoever moves it was told to say so
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+            self._idle()
+            if serving and self._source.end() > self.position:
+                continue  # before whoever moves it was told to say so
+            await self._woken.wait()
 
     async def _send_piece(self) -> bool:
         """Sends the next bytes of the log. False: there are none."""
@@ -262,7 +264,7 @@ class ReplicaSender:
             self._times.append((self.position, time.monotonic()))
         await self._channel.send(self.link.data(self.position - size, piece))
         del piece  # it keeps a mapping
-        now = time.monotonic()
+        self._said = now = time.monotonic()
         self._bytes_sent += size
         self._rate.add(now, size)
         await self._keep_pace(now, size)

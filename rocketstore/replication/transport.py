@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 HANDSHAKE_S: Final = 10.0
 #: What TLS keeps of bytes that the system has not taken, bytes.
 TLS_PENDING_BYTES: Final = 1 << 20
+#: After so many bytes that the system took at once others get their turn, bytes.
+TURN_BYTES: Final = 256 << 10
 #: Longest wait for the thread at the end of a store, seconds.
 STOP_S: Final = 10.0
 
@@ -134,6 +136,7 @@ class _Plain:
     def __init__(self, sock: socket.socket, peer: str) -> None:
         self.peer = peer
         self._sock = sock
+        self._at_once = 0
         self._loop = asyncio.get_running_loop()
 
     async def receive_into(self, buffer: memoryview) -> int:
@@ -144,7 +147,9 @@ class _Plain:
         with contextlib.suppress(BlockingIOError, InterruptedError):
             sent = self._sock.sendmsg(buffers)
         rest = _behind(buffers, sent)
-        if not rest:
+        self._at_once += sent
+        if not rest and self._at_once >= TURN_BYTES:
+            self._at_once = 0
             await asyncio.sleep(0)
         for view in rest:
             await self._loop.sock_sendall(self._sock, view)

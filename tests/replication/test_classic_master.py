@@ -45,7 +45,7 @@ def log_of(store: rocketstore.Store, begin: int = 0) -> bytes:
 @pytest.mark.quick
 @pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 def test_a_slave_gets_the_log_byte_for_byte(served: Served, durability: str) -> None:
-    """S000-49: blanks included, what is there and what comes, and no frame spans two files."""
+    """Blanks included, what is there and what comes, and no frame spans two files."""
     store, master = served({"durability": durability, "commit_interval_ms": 5})
     for number in range(40):
         store.writer("topic").put(b"%d" % number * 100)
@@ -61,7 +61,7 @@ def test_a_slave_gets_the_log_byte_for_byte(served: Served, durability: str) -> 
 
 
 def test_a_slave_goes_on_where_it_was(served: Served) -> None:
-    """S000-50: from the offset that it asks for, and no byte twice."""
+    """From the offset that it asks for, and no byte twice."""
     store, master = served()
     store.put_message("topic", b"first")
     with ClassicSlave(master.address) as slave:
@@ -113,7 +113,7 @@ def test_an_acknowledgement_of_what_was_not_sent_ends_the_connection(served: Ser
 
 
 def test_the_last_whole_report_counts(served: Served) -> None:
-    """S000-51: reports come in any pieces, and the last whole one of a piece counts."""
+    """Reports come in any pieces, and the last whole one of a piece counts."""
     store, master = served()
     store.put_message("topic", b"body")
     end = store.end_offset
@@ -129,7 +129,7 @@ def test_the_last_whole_report_counts(served: Served) -> None:
 
 
 def test_a_connection_with_nothing_to_send_has_heartbeats(served: Served) -> None:
-    """S000-52: empty frames, whose offset is that of the next byte."""
+    """Empty frames, whose offset is that of the next byte."""
     store, master = served(heartbeat_every=timedelta(milliseconds=20))
     store.put_message("topic", b"body")
     with ClassicSlave(master.address) as slave:
@@ -138,7 +138,7 @@ def test_a_connection_with_nothing_to_send_has_heartbeats(served: Served) -> Non
 
 @pytest.mark.parametrize("asks", [True, False], ids=["after its first word", "from the begin"])
 def test_a_silent_slave_is_disconnected(served: Served, asks: bool) -> None:
-    """S000-53: housekeeping."""
+    """Housekeeping."""
     _, master = served(silence_limit=timedelta(milliseconds=100))
     host, port = master.address.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as sock:
@@ -163,7 +163,7 @@ def test_there_are_no_more_slaves_than_allowed(served: Served) -> None:
 
 
 def test_a_slave_that_does_not_read_stalls_nobody(served: Served) -> None:
-    """S000-54: neither another slave nor a put, and what waits for it has a bound."""
+    """S003-47: neither another slave nor a put, and what waits for it has a bound."""
     store, master = served({"commit_log_file_size_bytes": 1 << 20})
     host, port = master.address.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as stuck:

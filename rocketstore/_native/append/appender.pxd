@@ -62,9 +62,6 @@ cdef class Log:
     cdef int64_t wanted(self) except -1
     cdef int after(self, rs_appended *appended) except -1
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
-    cdef bint ended_copies(self) noexcept
-    cdef int check_level(self, int level) except -1
-    cdef int wait_copies(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
 
 
 cdef inline int64_t segment_start(const rs_log *log) noexcept nogil:

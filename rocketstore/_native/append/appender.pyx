@@ -20,8 +20,8 @@ from rocketstore._native.format.csrc cimport (
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.sync.durations cimport Durations
-from rocketstore._native.append.copies cimport LATE, TOO_FEW, YES, Copies, copies_of
-from rocketstore._native.append.group_commit cimport BUSY, FAILED, GroupCommit
+from rocketstore._native.append.copies cimport Copies, copies_of
+from rocketstore._native.append.group_commit cimport BUSY, FAILED, IDLE, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
 )
@@ -30,14 +30,14 @@ from rocketstore._native.append.too_large cimport refuse_size
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, PutResult, durability_level, durability_name, set_host
+from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, PutResult, set_host
 from rocketstore._native.os.syscalls cimport check_forked, forked_since, process_token
 from rocketstore._native.sync.wait_queue cimport WaitQueue
 from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns, wall_ns
 
 from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
-    ConfigError, MessageTooLargeError, PropertiesTooLargeError, QueueOffsetMismatchError, RocketStoreError,
+    MessageTooLargeError, PropertiesTooLargeError, QueueOffsetMismatchError, RocketStoreError,
 )
 
 # A born timestamp that means: the same clock reading as the store timestamp.
@@ -48,6 +48,9 @@ cdef enum:
     STATE_OPEN = 1
     STATE_REFUSING = 2  # a running flag forbids puts
     STATE_FAILED = 3  # the owner knows why
+
+cdef enum:
+    TOGETHER_NS = 50_000_000  # a put waits for this disk and for others in one sleep, for so long
 
 cdef int64_t standing_ns() noexcept nogil:
     return 0
@@ -429,13 +432,17 @@ cdef class Log:
         self.group.want(offset)
 
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
-        """Until everything below `end_offset` is committed (OS) or flushed (DISK). 1: yes, 0: timeout.
-        Raises what the owner says when the store fails or closes meanwhile."""
+        """Until everything below `end_offset` is committed (OS) or flushed (DISK, and above it). 1: yes, 0: timeout.
+        Raises what the owner says when the store fails or closes meanwhile. Above DISK the thread stands in
+        line for other machines, which get what is flushed: as a rule both waits are one sleep."""
         cdef int64_t deadline, left, started
-        cdef int found, stirs
-        cdef WaitQueue line = self.group.flushed_queue
+        cdef int found = IDLE, stirs
+        cdef bint stood = False
+        cdef WaitQueue line = self.group.flushed_queue, others = None
         cdef size_t at = RS_POSITIONS_AT_FLUSHED
-        if level != DISK:
+        if level > DISK:
+            others = self.group.copies.lines[copies_of(level)]
+        elif level != DISK:
             line, at = self.group.committed_queue, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
@@ -447,13 +454,22 @@ cdef class Log:
             self.owner.check_waitable()
             left = deadline - now_ns()
             with nogil:  # once: who gives up the GIL among many does not get it back at once
-                found = self.group.wait_for(line, at, end_offset, timeout_ms * 1_000_000,
-                                            deadline, stirs)
+                if (level > DISK and not stood
+                        and self.group.copies.worth_a_wait(copies_of(level), end_offset)):
+                    stood = True
+                    self.group.lead(timeout_ms * 1_000_000)
+                    self.group.want(end_offset)
+                    self.group.copies.stand(others, copies_of(level), end_offset,
+                                            min(deadline, started + TOGETHER_NS),
+                                            &self.group.stirs, stirs)
+                if rs_position_load(self.log.positions, at) < end_offset:
+                    found = self.group.wait_for(line, at, end_offset, timeout_ms * 1_000_000,
+                                                deadline, stirs)
             if found == FAILED:
                 self.owner.fail(self.group.failure())
                 continue
-            if found == BUSY:
-                line.goes_on(True)
+            if found == BUSY or stood:
+                (others if stood else line).goes_on(True)
                 PyErr_CheckSignals()
             if rs_position_load(self.log.positions, at) >= end_offset:
                 left = now_ns() - started
@@ -464,66 +480,20 @@ cdef class Log:
                 self.group.want(end_offset)  # who asks again, with no time at all, has it flushed, too
                 return 0
 
-    cdef bint ended_copies(self) noexcept:
-        return self.group.copies is not None and self.group.copies.error is not None
-
-    cdef int check_level(self, int level) except -1:
-        """Raises for a promise of other machines in a log that has none."""
-        if level > DISK and self.group.copies is None:
-            raise ConfigError(
-                "durability", durability_name(level),
-                "needs replicas; open the store with replication=Master(…)")
-        return 0
-
-    cdef int wait_copies(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
-        """Until the machines that a level above DISK names have everything below `end_offset`, which this one
-        has: YES, LATE, or TOO_FEW at once. Raises what the owner says when the store fails or closes meanwhile."""
-        cdef Copies copies = self.group.copies
-        cdef int count = copies_of(level), stirs
-        cdef WaitQueue line = copies.lines[count]
-        cdef int64_t deadline = now_ns() + timeout_ms * 1_000_000
-        if copies.reached(count) >= end_offset:
-            return YES
-        if not copies.worth_a_wait(count, end_offset):
-            copies.check()
-            return TOO_FEW
-        while True:
-            stirs = rs_load_int(&self.group.stirs)
-            check_forked(self.token)
-            copies.check()
-            self.owner.check_waitable()
-            with nogil:
-                copies.stand(line, count, end_offset, deadline, &self.group.stirs, stirs)
-            PyErr_CheckSignals()
-            if copies.reached(count) >= end_offset:
-                return YES
-            if now_ns() >= deadline:
-                return LATE
-
     def confirm(self, int copies, int64_t offset):
-        """So many machines, this one included, have everything below `offset` on disk; -1: so many are not
-        connected. Any thread may say so."""
+        """As Copies.confirm; whoever waits hears of it. Any thread may."""
         self.group.copies.confirm(copies, offset)
         self.group.progress.notify_c()
 
     def end_copies(self, error not None):
-        """No machine is waited for from here on: who waits, or comes to wait, hears `error`, or the first such."""
+        """As Copies.end; whoever waits hears of it."""
         self.group.copies.end(error)
-        self.group.progress.notify_c()
+        self.group.stir()
 
-    def check_promise(self, str durability not None):
-        """Raises ConfigError for a promise of other machines in a log that has none."""
-        self.check_level(durability_level(durability))
-
-    def await_copies(self, int64_t end_offset, int level, int64_t timeout_ms, PutResult result=None):
-        """Waits for the machines that a level above DISK names.
-
-        Raises:
-            ReplicaTimeoutError, ReplicasUnavailableError: with the result, which is on this machine's disk.
-        """
-        cdef int found = self.wait_copies(end_offset, level, timeout_ms)
-        if found != YES:
-            raise self.group.copies.shortfall(result, copies_of(level), found, timeout_ms)
+    def await_copies(self, int64_t end_offset, int level, int64_t limit_ms, PutResult result=None):
+        """Until the machines that a level above DISK names have it; ReplicaTimeoutError and its kin."""
+        self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset, level,
+                               limit_ms, result)
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""

@@ -2,6 +2,8 @@ from typing import Self, final
 
 from rocketstore._native.append.put_result import PutResult
 
+def check_promise(copies: Copies | None, durability: str) -> None: ...
+
 @final
 class Copies:
     """What a log with replicas has more than one without. `timeout_ms` bounds the wait of a put, and

@@ -4,16 +4,20 @@ The log knows no peer: whoever sends it to other machines says how far so many o
 """
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int64_t
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
-from rocketstore._native.append.put_result cimport PutResult
+from rocketstore._native.append.put_result cimport (
+    DISK, PutResult, durability_level, durability_name,
+)
+from rocketstore._native.os.syscalls cimport check_forked
 from rocketstore._native.format.csrc_atomic cimport (
     rs_load_int, rs_load_int64, rs_store_int64, rs_store_max,
 )
 from rocketstore._native.sync.futex cimport now_ns
 from rocketstore._native.sync.wait_queue cimport WaitQueue, waiter
 
-from rocketstore.errors import ReplicasUnavailableError, ReplicaTimeoutError
+from rocketstore.errors import ConfigError, ReplicasUnavailableError, ReplicaTimeoutError
 from rocketstore.values.kept_errors import without_frames
 
 
@@ -44,10 +48,9 @@ cdef class Copies:
             line.release(offset)
 
     def end(self, error not None):
-        """Nothing is confirmed from here on: whoever waits, or comes to wait, hears `error`. The first one stays."""
+        """Nothing is confirmed from here on: whoever looks hears `error`. The first one stays."""
         if self.error is None:
             self.error = without_frames(error)
-        self.stir()
 
     def confirmed_offset(self, int copies):
         """Below it so many machines had everything on disk."""
@@ -87,27 +90,65 @@ cdef class Copies:
                     const int *stirred, int stirs) noexcept nogil:
         cdef waiter place
         cdef int64_t left
+        line.goes_on(False)
         line.join(&place, end_offset)
         left = deadline - now_ns()
         if left > 0 and self.reached(copies) < end_offset and rs_load_int(stirred) == stirs:
             line.sleep(&place, left)
         line.leave(&place)
+        line.let_pass()
+
+    cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
+                  int level, int64_t timeout_ms, PutResult result) except -1:
+        cdef int copies = copies_of(level), stirs
+        cdef WaitQueue line = self.lines[copies]
+        cdef int64_t deadline = now_ns() + timeout_ms * 1_000_000
+        if self.reached(copies) >= end_offset:
+            return 0
+        self.check()
+        if not self.worth_a_wait(copies, end_offset):
+            raise self.shortfall(result, copies, TOO_FEW, 0)
+        while True:
+            stirs = rs_load_int(stirred)
+            check_forked(token)
+            self.check()
+            owner.check_waitable()
+            with nogil:
+                self.stand(line, copies, end_offset, deadline, stirred, stirs)
+            line.goes_on(True)
+            PyErr_CheckSignals()
+            if self.reached(copies) >= end_offset:
+                return 0
+            if now_ns() >= deadline:
+                raise self.shortfall(result, copies, LATE, timeout_ms)
 
     cdef void stir(self):
         cdef WaitQueue line
         for line in self.lines:
             line.release(INT64_MAX)
 
-    cdef object shortfall(self, PutResult result, int copies, int found, int64_t waited_ms):
+    cdef object shortfall(self, PutResult result, int copies, Shortfall why, int64_t waited_ms):
         """The error of a put whose promise is not met."""
         cdef str where = "on the disk of this machine"
         if result is not None:
             where = f"stored at physical offset {result.physical_offset}, {where}"
-        if found == TOO_FEW:
+        if why == TOO_FEW:
             return ReplicasUnavailableError(
-                f"{where}; replicas({copies}) needs {copies - 1} connected replicas that are less than "
-                f"max_lag_bytes = {self.max_lag_bytes} behind: connect one, or promise less; do not put it again",
-                result)
+                f"{where}; replicas({copies}) needs {copies - 1} connected replicas that are less "
+                f"than max_lag_bytes = {self.max_lag_bytes} behind: connect one, or promise less; "
+                "do not put it again", result)
         return ReplicaTimeoutError(
-            f"{where}; {copies - 1} replicas did not say within {waited_ms} ms that they have it, too: it may "
-            "come to them later; do not put it again", result)
+            f"{where}; {copies - 1} replicas did not say within {waited_ms} ms that they have it, "
+            "too: it may come to them later; do not put it again", result)
+
+
+cdef int check_level(Copies copies, int level) except -1:
+    if level > DISK and copies is None:
+        raise ConfigError("durability", durability_name(level),
+                          "needs replicas; open the store with replication=Master(…)")
+    return 0
+
+
+def check_promise(Copies copies, str durability not None):
+    """Raises ConfigError for a promise of other machines in a log without replicas, whose `copies` are None."""
+    check_level(copies, durability_level(durability))

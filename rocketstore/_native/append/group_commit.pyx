@@ -99,11 +99,11 @@ cdef class GroupCommit:
             self.copies.stir()
         self.progress.notify_c()
 
-    def keep_copies(self, Copies copies not None):
-        """The log has replicas from here on. A log with some of them keeps those that it has."""
-        if self.copies is not None:
-            raise ValueError("the log has replicas already")
-        self.copies = copies
+    def keep_copies(self):
+        """Puts may wait for other machines from here on."""
+        if self.copies is None:
+            self.copies = Copies()
+        return self.copies
 
     cdef int lead(self, int64_t patience_ns) noexcept nogil:
         cdef int64_t flushed

@@ -14,7 +14,9 @@ from rocketstore._native.format.csrc cimport (
     rs_message, rs_position_load,
 )
 from rocketstore._native.put.property_builder cimport Text, text_free, text_start
-from rocketstore._native.append.copies cimport COPIES_MAX, LATE, TOO_FEW, Copies, copies_of
+from rocketstore._native.append.copies cimport (
+    COPIES_MAX, LATE, TOO_FEW, Copies, check_level, copies_of, ended,
+)
 from rocketstore._native.append.put_result cimport DISK, PutResult, durability_level, put_result
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.sync.futex cimport EventFd, EventCount, now_ns
@@ -128,8 +130,7 @@ cdef class CompletionPort:
         cdef PutResult result
         if self.is_full():
             return NOT_PUT
-        if level > DISK:
-            writer.log.check_level(level)
+        check_level(writer.log.group.copies, level)
         result = self._put_now(writer, body, tags, keys, properties, flag, born_time, shard_key,
                                delay_level)
         if started and result is not None:
@@ -202,7 +203,7 @@ cdef class CompletionPort:
         """
         cdef int level = durability_level(durability)
         if self.log is not None:
-            self.log.check_level(level)
+            check_level(self.log.group.copies, level)
 
     cdef int promised(self, PutResult result, int level, waiter) except -1:
         if level <= result.level:
@@ -210,8 +211,6 @@ cdef class CompletionPort:
                 unawaited(self.log)
             waiter.set_result(result)
             return MET
-        if self.log is not None:
-            self.log.check_level(level)
         return self.wait_for(result.end_offset, result.end_offset - result.physical_offset, level,
                              result, waiter)
 
@@ -224,6 +223,7 @@ cdef class CompletionPort:
             raise StoreReadOnlyError(
                 "flush: the store was opened with mode='r'; open it with 'rw' or 'r+'")
         self.check_open()
+        check_level(self.log.group.copies, level)
         wrote = rs_position_load(self.log.log.positions, RS_POSITIONS_AT_WROTE)
         if end_offset > wrote:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {wrote}")
@@ -367,7 +367,7 @@ cdef class CompletionPort:
             waiters, self.arrival_waiters = self.arrival_waiters, []
             for waiter in waiters:
                 self.tell(waiter, None, None)
-        if self.pending and (self.log.state != 1 or self.log.ended_copies()):
+        if self.pending and (self.log.state != 1 or ended(self.log.group.copies)):
             self.fail_rest()
         if self.pending == 0 and not self.arrival_waiters:
             self.bell.disarm()
@@ -411,12 +411,11 @@ cdef class CompletionPort:
         """The store failed or closed: each waiter hears it by an error of its own, or nobody yet, while the
         last flush of a store that closes is still to come."""
         cdef Wait wait
-        cdef int at
-        cdef int first = 0 if self.log.state != 1 else DISK  # only what waits for other machines
+        cdef int at, first = 0 if self.log.state != 1 else DISK  # only what waits for machines
         for at in range(first, len(self.lines)):
             while self.heads[at] < len(self.lines[at]):
                 try:
-                    if self.log.group.copies is not None and at >= DISK:
+                    if at >= DISK:
                         self.log.group.copies.check()
                     self.log.owner.check_waitable()
                     return 0

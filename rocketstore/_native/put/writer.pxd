@@ -60,6 +60,4 @@ cdef class Writer:
     cdef inline int finish(self, PutResult result, int asked, object timeout_s,
                            int64_t started) except -1
     @cython.final
-    cdef int await_copies(self, PutResult result, int asked, object timeout_s, int64_t started) except -1
-    @cython.final
     cdef int wait(self, PutResult result, int asked, object timeout_s, int64_t started) except -1

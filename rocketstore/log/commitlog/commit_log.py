@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native.append.appender import Log
-from rocketstore._native.append.copies import Copies
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
@@ -138,14 +137,6 @@ class CommitLog:
         self.log.start(end_offset, last_record_start, last_store_timestamp_ms, segment, buffer)
         if segment is not None:
             self._watch_half(segment)
-
-    def keep_copies(self) -> Copies:
-        """Puts may wait for other machines from here on."""
-        copies = self.log.group.copies
-        if copies is None:
-            copies = Copies()
-            self.log.group.keep_copies(copies)
-        return copies
 
     def fail(self, cause: BaseException) -> None:
         """Latches the store as failed (K-01): puts are refused, waits end, reads go on."""
