@@ -19,6 +19,7 @@ from rocketstore.values.durability import durability_of
 
 if TYPE_CHECKING:
     from rocketstore.message import Message
+    from rocketstore.replication.status import ReplicationStatus
     from rocketstore.services.compaction.report import CompactionReport
     from rocketstore.services.delay import Delayed
     from rocketstore.services.retention.service import StoreRetention
@@ -77,6 +78,23 @@ class ServiceAccess(StoreFacts):
         from rocketstore.services.retention.service import retention_of
 
         return retention_of(self)
+
+    @property
+    def replication(self) -> ReplicationStatus:
+        """How far the copies of this store are, or this one is a copy.
+
+            status = copy.replication
+            print(status.lag_bytes, status.lag_ms, status.connections, status.error)
+
+        `error` is what stopped replication for good. What ended the last connection is in
+        `last_error`: the next attempt follows.
+
+        Raises:
+            StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
+        """
+        from rocketstore.replication.status import status_of
+
+        return status_of(self._open())
 
     def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
         """Begins a transaction: messages of any topics and queues, and offsets of groups, all or

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "bench": "How fast this machine stores and reads.",
     "compact": "The latest message of each key, in a new store.",
     "demo": "Fill a store, kill its writers, check every byte.",
+    "follow": "Keep a directory a copy of a master's store, or of a broker's.",
     "get": "The message at a physical offset.",
     "ingest": "Store lines of a file or a pipe.",
     "promote": "Make a copy the master, in a new term.",
@@ -58,6 +59,7 @@ Examples:
   rocketstore rebuild data/orders
   rocketstore ship data/orders s3://lake/orders
   rocketstore trim --dry-run --max-age 7d data/orders
+  rocketstore follow broker-a:10912 data/copy --protocol rocketmq
   rocketstore compact --topic profiles data/users data/users-latest
   rocketstore promote data/copy
   rocketstore spark export data/orders data/parquet

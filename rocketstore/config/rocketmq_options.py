@@ -28,7 +28,8 @@ def _absent(note: str, names: str, harmless: str | None = None) -> Option:
 
 _NOT_BUILT = "not offered: "
 _RETENTION = _NOT_BUILT + "give open(retention=Retention(…)), or call Store.trim"
-_REPLICATION = _NOT_BUILT + "needs replication, which is not part of this store"
+_REPLICATION = _NOT_BUILT + "give rocketstore.open(replication=Master(…)) or Replica(…)"
+_CONTROLLER = _NOT_BUILT + "controller mode; who is the master is said by promote, or by a lease"
 _TIMER = _NOT_BUILT + "timer messages are not part of this store"
 _TRANSACTIONS = _NOT_BUILT + "store.transactions.check_back takes its times as arguments"
 _TRANSFER = _NOT_BUILT + "a reader says itself how much it takes"
@@ -56,7 +57,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _absent("the path given to rocketstore.open", "storePathRootDir"),
     Option("commit_log_dir", ("storePathCommitLog",), _DIRECTORIES),
     Option("read_only_commit_log_dirs", ("readOnlyCommitLogStorePaths",), _DIRECTORIES),
-    _absent(_REPLICATION, "storePathEpochFile storePathBrokerIdentity"),
+    _absent(_CONTROLLER, "storePathEpochFile storePathBrokerIdentity"),
     Option(
         "commit_log_file_size_bytes",
         ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
@@ -263,10 +264,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         _REPLICATION,
         "brokerRole haListenPort haMasterAddress haSendHeartbeatInterval "
         "haHousekeepingInterval haTransferBatchSize haMaxGapNotInSync "
-        "haSlaveFallbehindMax inSyncReplicas minInSyncReplicas totalReplicas "
-        "enableAutoInSyncReplicas allAckInSyncStateSet haMaxTimeSlaveNotCatchup "
-        "haFlowControlEnable maxHaTransferByteInSecond syncFromLastFile asyncLearner "
-        "offsetCheckInSlave maxSlaveResendLength maxChecksumRange "
-        "syncMasterFlushOffsetWhenStartup",
+        "haSlaveFallbehindMax inSyncReplicas haFlowControlEnable maxHaTransferByteInSecond "
+        "offsetCheckInSlave",
+    ),
+    _absent(
+        _CONTROLLER,
+        "minInSyncReplicas totalReplicas enableAutoInSyncReplicas allAckInSyncStateSet "
+        "haMaxTimeSlaveNotCatchup syncFromLastFile asyncLearner maxSlaveResendLength "
+        "maxChecksumRange syncMasterFlushOffsetWhenStartup",
     ),
 )

@@ -145,6 +145,11 @@ class WritingEngine(Engine):
         if not self.commit_log.log.wait(self.positions.wrote, 2, limit_ms):
             raise BackpressureError(f"the log was not flushed in {limit_ms} ms: nothing was put")
 
+    def begin_at(self, offset: int) -> None:
+        """An empty log begins at this physical offset: for a copy of a log that begins there.
+        Raises: as `CommitLog.begin_at`."""
+        self._dispatcher.begin_at(offset, lambda: self.commit_log.begin_at(offset))
+
     # ---- care ----
 
     def snapshot(self) -> Statistics:

@@ -15,6 +15,10 @@ Read in this order:
     frames: rocketstore's own protocol, as bytes.
     handshake, session: its two ends, without a socket.
     compared_log: what these ask the log of their store.
+    classic_replica: a copy's end of RocketMQ's protocol.
+    incoming: bytes as they come, to whole records.
+    courses: where a copy asks, what it compares, where it appends.
+    replica, master: the threads that follow, and serve. status: how far they are.
     roles: what an open store may do by its role, and the fence of a master.
     promotion, lease: who is the master, by hand or by a system outside.
 
@@ -26,6 +30,17 @@ from __future__ import annotations
 
 from rocketstore.replication.lease import FileLease, Lease
 from rocketstore.replication.promotion import Promotion, promote
+from rocketstore.replication.sender import ConnectedReplica
 from rocketstore.replication.settings import Master, Replica
+from rocketstore.replication.status import ReplicationStatus
 
-__all__ = ["FileLease", "Lease", "Master", "Promotion", "Replica", "promote"]
+__all__ = [
+    "ConnectedReplica",
+    "FileLease",
+    "Lease",
+    "Master",
+    "Promotion",
+    "Replica",
+    "ReplicationStatus",
+    "promote",
+]

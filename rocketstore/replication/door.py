@@ -51,8 +51,17 @@ def check_settings(settings: object, mode: Mode) -> None:
             raise ConfigError("listen", settings.listen, "an address of loopback, or key= or tls=")
     else:
         split_address("master", settings.master)
-        if settings.begin not in ("oldest", "last file"):
-            raise ConfigError("begin", settings.begin, "'oldest' or 'last file'")
+        _check_begin(settings)
+
+
+def _check_begin(settings: Replica) -> None:
+    begin: object = settings.begin
+    if begin in ("oldest", "last file"):
+        return
+    if settings.protocol != "rocketmq":
+        raise ConfigError("begin", begin, "'oldest' or 'last file'")
+    if isinstance(begin, bool) or not isinstance(begin, int) or begin < 0:
+        raise ConfigError("begin", begin, "'oldest', 'last file' or a physical offset, 0 or more")
 
 
 def _check_time(name: str, value: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rocketstore._native.format.constants import BLANK_MAGIC
+from rocketstore._native.format.constants import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_LENIENT,
@@ -23,10 +23,9 @@ __all__ = ["Incoming", "Piece"]
 
 #: Memory in which records are put together, bytes; more for a record that is larger.
 WINDOW_BYTES: Final = 4 << 20
-#: Longest record or blank, bytes: a record's size has three bytes in all releases of RocketMQ.
-RECORD_MOST: Final = 1 << 24
 #: Size and magic of a record or a blank.
 HEAD_BYTES: Final = 8
+MAGICS: Final = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
 class Piece(NamedTuple):
@@ -34,13 +33,24 @@ class Piece(NamedTuple):
 
     offset: int
     data: memoryview
+    #: Physical offset of the last record or blank; -1: not known.
+    last_record: int
+    #: Its store time, in ms; 0: not known.
+    stored_ms: int
 
 
 class Incoming:
-    """One log that arrives, from `offset` on. `append_most`: bytes that one append takes."""
+    """One log that arrives, from `offset` on, in segments of `segment_bytes`.
 
-    def __init__(self, offset: int, segment_bytes: int, append_most: int) -> None:
+    `record_most`: the longest record that is taken, bytes. `append_most`: bytes that one append
+    takes; at least twice as many.
+    """
+
+    def __init__(
+        self, offset: int, segment_bytes: int, *, record_most: int, append_most: int
+    ) -> None:
         self._segment_bytes = segment_bytes
+        self._record_most = record_most
         self._append_most = append_most
         self._whole = offset  # up to where it was given away
         self._end = offset
@@ -85,18 +95,26 @@ class Incoming:
 
     def _pieces(self, window: MappedFile) -> Iterator[Piece]:
         start = window.start_offset
+        verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT
         while self._whole < self._end:
-            position = self._whole - start
-            to = min(self._end - start, position + self._append_most)
-            verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT
+            position, come = self._whole - start, self._end - start
+            # The last record may end behind `to`.
+            to = min(come, position + self._append_most - self._record_most)
             result = scan_segment(window, position, to, verify=verify)
-            size = result.end_position - position
-            if not size:
-                size = self._first(window, position, result.status)
-                if not size:
+            end, last, stored_ms = (
+                result.end_position,
+                result.last_record_start,
+                result.last_store_timestamp_ms,
+            )
+            if end > come:  # what is missing of the last record was read as zeros
+                end, last = last - start, -1
+            if end == position:
+                end += self._first(window, position, result.status)
+                last, stored_ms = self._whole, 0
+                if end == position:
                     return
-            offset, self._whole = self._whole, self._whole + size
-            yield Piece(offset, window.view(position, size))
+            offset, self._whole = self._whole, start + end
+            yield Piece(offset, window.view(position, end - position), last, max(stored_ms, 0))
 
     def _first(self, window: MappedFile, position: int, status: str) -> int:
         """The size of what begins at `position` and is no record that has come as a whole: a blank
@@ -105,22 +123,24 @@ class Incoming:
         if have < HEAD_BYTES:
             return 0
         head = window.read(position, HEAD_BYTES)
-        size = int.from_bytes(head[:4], "big")
+        size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
         left = self._segment_end(self._whole) - self._whole
-        blank = head[4:] == BLANK_MAGIC
-        if not HEAD_BYTES <= size <= min(left, RECORD_MOST if not blank else left):
-            raise self._no_record(f"a size of {size} bytes")
-        if blank and size != left:
-            raise self._no_record(f"a blank of {size} bytes, {left} before the end of its segment")
+        blank = magic == MAGIC_BLANK
+        if magic not in MAGICS or not HEAD_BYTES <= size <= left or (blank and size != left):
+            raise self._no_record(
+                f"{status}; a size of {size}, {left} before the end of its file of "
+                f"{self._segment_bytes} bytes (commit_log_file_size_bytes must be the master's)"
+            )
+        if size > (self._append_most if blank else self._record_most):
+            option = "write_buffer_bytes" if blank else "max_message_size_bytes"
+            raise ReplicationError(
+                f"{'a blank' if blank else 'a record'} of {size} bytes at {self._whole}: open the "
+                f"copy with {option}={size} or more"
+            )
         if have < size:
             return 0
         if blank:
             return size
-        if size > self._append_most:
-            raise ReplicationError(
-                f"a record of {size} bytes at {self._whole}: open the copy with "
-                f"max_message_size_bytes={size} or more"
-            )
         raise self._no_record(status)
 
     def _no_record(self, why: str) -> ReplicationError:

@@ -5,49 +5,61 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.errors import BackpressureError, DivergedError, ReplicationError
-from rocketstore.log.layout.ordered_cut import order_cut
+from rocketstore._native.sync.futex import EventFd
+from rocketstore.errors import (
+    DivergedError,
+    ReplicationError,
+    RocketStoreError,
+    StoreClosedError,
+    StoreFailedError,
+)
+from rocketstore.replication.classic_replica import ClassicReplicaLink
 from rocketstore.replication.compared_log import CopyLog
-from rocketstore.replication.frames import DATA_MOST
+from rocketstore.replication.courses import (
+    ClassicCourse,
+    CopiedLog,
+    Course,
+    MustOpenAgainError,
+)
 from rocketstore.replication.handshake import FinalError
-from rocketstore.replication.incoming import Incoming
-from rocketstore.replication.link import CutTo, Data, Event, Heartbeat
+from rocketstore.replication.link import Data, Heartbeat
 from rocketstore.replication.session import ReplicaSession
 from rocketstore.replication.transport import LoopThread, connected
+from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import start_thread
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.replication.link import Buffer, ReplicaLink
     from rocketstore.replication.settings import Replica
     from rocketstore.replication.transport import Channel
 
-__all__ = ["MustOpenAgainError", "ReplicaService", "first_contact"]
+__all__ = ["MustOpenAgainError", "ReplicaService", "begin_replica", "first_contact"]
 
 logger = logging.getLogger(__name__)
 
-#: What one read takes, bytes: a whole frame of data.
-RECEIVE_BYTES: Final = DATA_MOST + (64 << 10)
-#: Between two looks at how far the disk is, while it is behind what was received, seconds.
-SYNC_LOOK_S: Final = 0.002
-#: Longest first talk with a master, before a store is used, seconds.
-FIRST_CONTACT_S: Final = 10.0
-
-
-class MustOpenAgainError(ReplicationError):
-    """The log has to begin or to end at another offset than it does, which no open store can do.
-    The order is on the disk; the next open carries it out."""
-
-
-@dataclass(slots=True)
-class _Counts:
-    connections: int = 0
-    bytes_received: int = 0
+#: What one read takes, bytes.
+RECEIVE_BYTES: Final = 1 << 20
+#: So many attempts in a row that fail in the same way at the same place are the last.
+SAME_FAILURES_MOST: Final = 3
+#: What another attempt does not change.
+FINAL: Final = (
+    DivergedError,
+    FinalError,
+    MustOpenAgainError,
+    StoreClosedError,
+    StoreFailedError,
+)
+#: Longest wait for the answer to one question, where a master keeps silent, seconds.
+ANSWER_S: Final = 15.0
+#: Seconds over which `bytes_per_s` is measured.
+RATE_S: Final = 2.0
 
 
 class ReplicaService:
@@ -56,14 +68,25 @@ class ReplicaService:
     def __init__(self, engine: WritingEngine, settings: Replica) -> None:
         self.settings = settings
         #: What stopped the copy for good; None while it goes on.
-        self.error: ReplicationError | None = None
+        self.error: BaseException | None = None
         #: Why the last connection ended.
         self.last_error: Exception | None = None
+        #: Whether the master sends what is appended.
         self.connected = False
-        self._counts = _Counts()
+        #: How many connections there have been, and bytes of the log that came.
+        self.connections = self.bytes_received = 0
+        #: Where the master's log ended when it last said so; None before.
+        self.master_end: int | None = None
         self._engine = engine
-        self._session: ReplicaSession | None = None
-        self._heard_at = time.monotonic()
+        self._log = engine.commit_log.log
+        self._log.copy_only()
+        self._copy = CopiedLog(engine)
+        self._rate = (time.monotonic(), 0, 0.0)
+        self._caught_up_at: float | None = None
+        self._failures = (0, "")
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._flushed = EventFd(self._bell)
+        self._log.progress.hang(self._flushed)
         self._thread = LoopThread("rocketstore-replica", self._serve)
 
     def start(self) -> None:
@@ -73,46 +96,76 @@ class ReplicaService:
     def stop(self) -> None:
         """Ends the connection. Idempotent."""
         self._thread.stop()
+        if self._bell >= 0 and not self._thread.alive:
+            self._log.progress.take_down(self._flushed)
+            bell, self._bell = self._bell, -1
+            os.close(bell)
 
     @property
-    def connections(self) -> int:
-        """How many there have been."""
-        return self._counts.connections
+    def stopped(self) -> BaseException | None:
+        """What ended the service, if `stop` did not."""
+        return self.error or self._thread.error
 
     @property
-    def bytes_received(self) -> int:
-        """Bytes of the log that came."""
-        return self._counts.bytes_received
+    def lag_bytes(self) -> int | None:
+        """How far the end of the master's log was ahead of what is on this disk, when it last said
+        so; None before."""
+        return None if self.master_end is None else max(0, self.master_end - self._copy.synced)
 
     @property
-    def master_end(self) -> int | None:
-        """Where the master's log ended when it last said so; None before."""
-        return None if self._session is None else self._session.master_end
+    def lag_ms(self) -> float | None:
+        """For how long this copy has not had all that the master had; 0: it has."""
+        if self.master_end is None:
+            return None
+        since = self._caught_up_at
+        return 0.0 if since is None else (time.monotonic() - since) * 1000
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of the log, over the last seconds."""
+        return self._rate[2] if time.monotonic() - self._rate[0] < 2 * RATE_S else 0.0
+
+    # ---- in the loop ----
 
     async def _serve(self) -> None:
         pause_s = self.settings.reconnect_every.total_seconds()
         while True:
             try:
-                await self._follow()
-            except (FinalError, DivergedError, MustOpenAgainError) as error:
-                self.error = error
-                logger.error("%s: the copy does not go on: %s", self._engine.path, error)
-                return
-            except (ReplicationError, OSError, BackpressureError) as error:
-                if str(error) != str(self.last_error):
-                    logger.warning("%s: %s: %s", self._engine.path, self.settings.master, error)
-                self.last_error = error
+                await self.follow()
+            except FINAL as error:
+                return self._end(error)
+            except (RocketStoreError, OSError) as error:
+                if self._note(error):
+                    return self._end(error)
             finally:
                 self.connected = False
             await asyncio.sleep(pause_s)
 
-    async def _follow(self) -> None:
-        """One connection, from its first byte to its last."""
+    def _end(self, error: BaseException) -> None:
+        self.error = without_frames(error)
+        logger.error("%s: the copy does not go on: %s", self._engine.path, error)
+
+    def _note(self, error: Exception) -> bool:
+        """Logs each kind of trouble once. True: it was the last attempt."""
+        if str(error) != str(self.last_error):
+            logger.warning("%s: %s: %s", self._engine.path, self.settings.master, error)
+        self.last_error = without_frames(error)
+        if not isinstance(error, ReplicationError):
+            return False
+        failure = f"{self._copy.end}: {error}"
+        count, before = self._failures
+        self._failures = (count + 1 if failure == before else 1, failure)
+        return self._failures[0] >= SAME_FAILURES_MOST
+
+    async def follow(self, *, until_accepted: bool = False) -> None:
+        """One connection, from its first byte to its last, or until the master accepts this
+        copy."""
         settings = self.settings
         with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
-            self._counts.connections += 1
-            self._session = session = _session(self._engine, settings)
-            connection = _Connection(self._engine, channel, session, settings, self._came)
+            self.connections += 1
+            link, course = _link_and_course(self._engine, settings, self._copy)
+            connection = _Connection(channel, link, course, self, until_accepted)
+            asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
             tasks = [
                 asyncio.create_task(connection.receive()),
                 asyncio.create_task(connection.report()),
@@ -120,15 +173,57 @@ class ReplicaService:
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                asyncio.get_running_loop().remove_reader(self._bell)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
             for task in done:
                 task.result()
 
-    def _came(self, size: int) -> None:
-        self.connected = True
-        self._counts.bytes_received += size
+    def _rang(self, connection: _Connection) -> None:
+        """The disk has more."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._bell, 8)
+        connection.moved.set()
+
+    def listen(self) -> None:
+        """The bell rings at the next flush."""
+        self._flushed.arm()
+
+    def came(self, size: int, course: Course) -> None:
+        """So many bytes came, or the master has nothing new."""
+        self.connected = course.begun
+        self.bytes_received += size
+        if course.master_end or course.begun:
+            self.master_end = max(course.master_end, self._copy.end)
+        now = time.monotonic()
+        began, before, _ = self._rate
+        if now - began >= RATE_S:
+            rate = (self.bytes_received - before) / (now - began)
+            self._rate = (now, self.bytes_received, rate)
+        self.look()
+
+    def look(self) -> None:
+        """Notes since when the disk lacks something."""
+        if not self.lag_bytes:
+            self._caught_up_at = None
+        elif self._caught_up_at is None:
+            self._caught_up_at = time.monotonic()
+
+    async def last_file(self) -> int | None:
+        """Where the last file of a master of RocketMQ begins; None: its log is empty. Asked in a
+        connection of its own."""
+        settings, link = self.settings, ClassicReplicaLink()
+        buffer = memoryview(bytearray(1 << 16))
+        with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
+            await channel.send(link.ask(0))
+            async with asyncio.timeout(ANSWER_S):
+                while True:
+                    size = await channel.receive_into(buffer)
+                    if not size:
+                        raise ConnectionError("the master ended the connection")
+                    for event in link.receive(buffer[:size]):
+                        return event.offset if isinstance(event, Data) else None
 
 
 class _Connection:
@@ -136,36 +231,33 @@ class _Connection:
 
     def __init__(
         self,
-        engine: WritingEngine,
         channel: Channel,
-        session: ReplicaSession,
-        settings: Replica,
-        on_data: Callable[[int], object],
+        link: ReplicaLink,
+        course: Course,
+        service: ReplicaService,
+        until_accepted: bool,
     ) -> None:
-        """`on_data(size)`: so many bytes came; 0: the master accepts this copy, or has nothing
-        new."""
-        self._on_data = on_data
-        self._engine = engine
-        self._log = engine.commit_log.log
         self._channel = channel
-        self._session = session
-        self._settings = settings
+        self._until_accepted = until_accepted
+        self._link = link
+        self._course = course
+        self._service = service
         self._sending = asyncio.Lock()
-        self._came = asyncio.Event()
-        self._incoming: Incoming | None = None
-        self._asked = False
+        #: Set when there may be something to report.
+        self.moved = asyncio.Event()
+        self._asked = asyncio.Event()
 
     async def receive(self) -> None:
         """Takes what the master says until it says no more.
 
         Raises:
-            ReplicationError: it said what it may not, or nothing for too long.
-            MustOpenAgainError: this log has to begin or end elsewhere.
-            OSError: the connection broke.
+            ReplicationError: it said what it may not, or this copy cannot go on with it.
+            OSError: the connection broke, or the master was silent for too long.
         """
         buffer = memoryview(bytearray(RECEIVE_BYTES))
-        silence_s = self._settings.silence_limit.total_seconds()
-        await self._channel.send(self._session.start())
+        silence_s = self._service.settings.silence_limit.total_seconds()
+        await self._send(self._link.start())
+        await self._ask()
         while True:
             try:
                 async with asyncio.timeout(silence_s):
@@ -175,112 +267,87 @@ class _Connection:
             if not size:
                 raise ConnectionError("the master ended the connection")
             try:
-                for event in self._session.receive(buffer[:size]):
-                    self._take(event)
+                for event in self._link.receive(buffer[:size]):
+                    if self._until_accepted and isinstance(event, Heartbeat):
+                        return
+                    if await self._course.take(event):
+                        came = len(event.data) if isinstance(event, Data) else 0
+                        self._service.came(came, self._course)
             finally:
-                await self._send(self._session.replies())
-            if self._session.ready and not self._asked:
-                self._asked = True
-                await self._send(self._session.ask(0))
+                await self._send(self._link.replies())
+            await self._ask()
+            self.moved.set()
+            course = self._course
+            if isinstance(course, ClassicCourse) and course.in_vain:
+                error = course.why_in_vain(await self._service.last_file())
+                if error is not None:
+                    raise error
+
+    async def _ask(self) -> None:
+        if self._link.ready and not self._asked.is_set():
+            await self._send(self._link.ask(self._course.asks))
+            self._asked.set()
 
     async def report(self) -> None:
         """Says how far this copy is: at once, when its disk has more, and as a heartbeat."""
-        every_s = self._settings.heartbeat_every.total_seconds()
-        said, at = (-1, -1), 0.0
+        every_s = self._service.settings.heartbeat_every.total_seconds()
+        await self._asked.wait()
+        said, at = (-1, -1), time.monotonic()
         while True:
-            self._came.clear()
-            if self._incoming is None:
-                await self._came.wait()
-                continue
+            self._service.listen()
+            self.moved.clear()
+            self._service.look()
+            here = self._standing()
             now = time.monotonic()
-            here = (self._engine.positions.wrote, self._engine.positions.flushed)
-            if here[1] != said[1] or now - at >= every_s:
-                await self._send(self._session.acknowledge(*here))
+            if (self._course.begun and here[1] > said[1]) or now - at >= every_s:
+                await self._send(self._link.acknowledge(*here))
                 said, at = here, now
-            wait_s = SYNC_LOOK_S if here[1] < here[0] else max(at + every_s - now, SYNC_LOOK_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._came.wait()
+                async with asyncio.timeout(max(at + every_s - now, 0)):
+                    await self.moved.wait()
 
-    async def _send(self, buffers: object) -> None:
+    def _standing(self) -> tuple[int, int]:
+        """What was received and synced, as far as it is proved to be the master's."""
+        log = self._course.log
+        if self._course.begun:
+            return log.end, log.synced
+        proved = min(log.end, self._course.asks)
+        return proved, proved
+
+    async def _send(self, buffers: Sequence[Buffer]) -> None:
         if buffers:
             async with self._sending:
-                await self._channel.send(buffers)  # type: ignore[arg-type]
-
-    def _take(self, event: Event) -> None:
-        if isinstance(event, Heartbeat):
-            if self._incoming is None:
-                self._begin(event.offset)
-            self._on_data(0)
-        elif isinstance(event, CutTo):
-            raise _ordered(self._engine, event.offset)
-        elif isinstance(event, Data):
-            assert self._incoming is not None
-            for piece in self._incoming.take(event.data):
-                self._log.append_raw(piece.offset, piece.data)
-            self._log.request_flush(self._engine.positions.wrote)
-            self._on_data(len(event.data))
-        self._came.set()
-
-    def _begin(self, offset: int) -> None:
-        wrote = self._engine.positions.wrote
-        if offset != wrote:
-            raise _ordered(self._engine, offset)
-        ring = self._engine.write.ring
-        most = DATA_MOST if ring is None else ring.size // 2
-        segment_bytes = self._engine.config.commit_log_file_size_bytes
-        self._incoming = Incoming(offset, segment_bytes, most)
+                await self._channel.send(buffers)
 
 
-def _session(engine: WritingEngine, settings: Replica) -> ReplicaSession:
+def _link_and_course(
+    engine: WritingEngine, settings: Replica, log: CopiedLog
+) -> tuple[ReplicaLink, Course]:
+    if settings.protocol == "rocketmq":
+        return ClassicReplicaLink(), ClassicCourse(log, settings.begin)
     last_file = settings.begin == "last file"
-    return ReplicaSession(CopyLog(engine), settings.key, last_file=last_file)
-
-
-def _ordered(engine: WritingEngine, offset: int) -> MustOpenAgainError:
-    """Of a log that has to be cut at `offset`, or begins there. Nothing is appended any more."""
-    wrote = engine.positions.wrote
-    order_cut(engine.layout, offset)
-    if wrote > offset:
-        text = f"[{offset}, {wrote}) is not of the master's history, and is cut off"
-    else:
-        text = f"the copy begins at {offset}"
-    return MustOpenAgainError(
-        f"{engine.path}: {text} at the next open: close the store, and open it"
-    )
+    return ReplicaSession(CopyLog(engine), settings.key, last_file=last_file), Course(log)
 
 
 def first_contact(engine: WritingEngine, settings: Replica) -> bool:
     """Talks to the master once before the store is used. True: the store has to be opened again,
-    since its log is to begin or to end elsewhere. A master that is not there changes nothing."""
-
+    since its log is cut by that open. A master that is not there changes nothing."""
     found: list[bool] = []
 
     async def talk() -> None:
-        accepted = asyncio.Event()
-        async with asyncio.timeout(FIRST_CONTACT_S):
-            with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
-                session = _session(engine, settings)
-                connection = _Connection(
-                    engine, channel, session, settings, lambda size: accepted.set()
-                )
-                receiving = asyncio.create_task(connection.receive())
-                waiting = asyncio.create_task(accepted.wait())
-                try:
-                    await asyncio.wait((receiving, waiting), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for task in (receiving, waiting):
-                        task.cancel()
-                    await asyncio.gather(receiving, waiting, return_exceptions=True)
-                if not receiving.cancelled():
-                    receiving.result()
+        service = ReplicaService(engine, settings)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await service.follow(until_accepted=True)
+        finally:
+            service.stop()
 
     def run() -> None:
         try:
             asyncio.run(talk())
         except MustOpenAgainError:
             found.append(True)
-        except (ReplicationError, OSError, BackpressureError) as error:
+        except (RocketStoreError, OSError) as error:
             logger.info("%s: %s: %s", engine.path, settings.master, error)  # it comes again
 
     # The caller may be in a loop of its own.
@@ -288,3 +355,15 @@ def first_contact(engine: WritingEngine, settings: Replica) -> bool:
     start_thread(thread)
     thread.join()
     return bool(found)
+
+
+def begin_replica(engine: WritingEngine, settings: Replica) -> ReplicaService:
+    """Makes an open store a copy of its master from here on, until it closes.
+
+    Raises:
+        OSError: the system has no thread left.
+        StoreClosedError: the store closes.
+    """
+    service = engine.guests.get(ReplicaService, lambda: ReplicaService(engine, settings))
+    service.start()
+    return service

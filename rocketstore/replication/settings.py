@@ -61,7 +61,9 @@ class Replica:
         protocol: What the master speaks: "rocketmq" for a broker of RocketMQ.
         key, tls: As of `Master`; `tls` is a context of a client.
         begin: Where an empty copy begins: with the "oldest" message of the master, or with its
-            "last file" of the log, as RocketMQ's slaves do.
+            "last file" of the log, as RocketMQ's slaves do. With protocol "rocketmq" also a number:
+            the physical offset at which a file of the master's log begins. That protocol does not
+            say where the oldest one does, so it is asked for at 0.
         heartbeat_every: The replica says how far it is at least this often.
         silence_limit: A master that says nothing for so long is disconnected, and asked again.
         reconnect_every: Between two attempts to connect.
@@ -71,7 +73,7 @@ class Replica:
     protocol: Protocol = "rocketstore"
     key: bytes | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    begin: Literal["oldest", "last file"] = "oldest"
+    begin: Literal["oldest", "last file"] | int = "oldest"
     heartbeat_every: datetime.timedelta = datetime.timedelta(seconds=5)
     silence_limit: datetime.timedelta = datetime.timedelta(seconds=20)
     reconnect_every: datetime.timedelta = datetime.timedelta(seconds=1)

@@ -105,7 +105,7 @@ def test_empty_copy_begins_where_a_trimmed_master_does(tmp_path: Path) -> None:
         assert begin > 0
         with open_copy(tmp_path / "c", master) as copy:
             caught_up(copy, master)
-            assert copy.recovery.begin == begin
+            assert copy.begin_offset == begin
             assert [m.body for m in everything(copy)] == [m.body for m in everything(master)]
     same_log(tmp_path / "m", tmp_path / "c")
 

@@ -66,6 +66,7 @@ PUBLIC_PACKAGES = frozenset(
 #: Arrows that point up all the same: (room, imported room) -> why.
 ACCEPTED: dict[tuple[str, str], str] = {
     ("errors", "_native.append"): "annotation only: DurabilityTimeoutError says what was stored",
+    ("service_access", "replication"): "Store.replication loads what it leads to",
     ("service_access", "services"): "Store.retention and the like load what they lead to",
     ("scanning", "arrow"): "Scan.to_arrow loads the face that it is a method for",
     ("spark", "cli"): "spark-submit runs the command line",

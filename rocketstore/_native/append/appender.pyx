@@ -48,6 +48,7 @@ cdef enum:
     STATE_OPEN = 1
     STATE_REFUSING = 2  # a running flag forbids puts
     STATE_FAILED = 3  # the owner knows why
+    STATE_COPYING = 4  # a copy of another log: bytes as they are, and no puts
 
 cdef enum:
     TOGETHER_NS = 50_000_000  # a put waits for this disk and for others in one sleep, for so long
@@ -185,13 +186,23 @@ cdef class Log:
             rs_store_int64(&self.clock_offset_ns, when_ms * 1_000_000)
             self.mutex.unlock()
 
+    def copy_only(self):
+        """The log is a copy of another one: from here on it takes bytes as they are, and no puts."""
+        check_forked(self.token)
+        with nogil:
+            self.mutex.lock()
+            self.copies_only = True
+            if rs_load_int(&self.state) == STATE_OPEN:
+                rs_store_int(&self.state, STATE_COPYING)
+            self.mutex.unlock()
+
     def refuse(self, bint closed, bint failed=False):
         """No append after this returns: closed or failed for good, else until admit()."""
         cdef int state = STATE_CLOSED if closed else STATE_FAILED if failed else STATE_REFUSING
         check_forked(self.token)
         with nogil:
             self.mutex.lock()
-            if closed or rs_load_int(&self.state) in (STATE_OPEN, STATE_REFUSING):
+            if closed or rs_load_int(&self.state) in (STATE_OPEN, STATE_REFUSING, STATE_COPYING):
                 rs_store_int(&self.state, state)
             self.mutex.unlock()
         self.group.stir()
@@ -201,7 +212,7 @@ cdef class Log:
         with nogil:
             self.mutex.lock()
             if rs_load_int(&self.state) == STATE_REFUSING:
-                rs_store_int(&self.state, STATE_OPEN)
+                rs_store_int(&self.state, STATE_COPYING if self.copies_only else STATE_OPEN)
             self.mutex.unlock()
 
     def snapshot(self):
@@ -383,8 +394,10 @@ cdef class Log:
             self.owner.half_full()
         return 0
 
-    def append_raw(self, int64_t start, const uint8_t[::1] data not None):
-        """Appends bytes as they are at exactly `start`; ValueError when the log ends elsewhere."""
+    def append_raw(self, int64_t start, const uint8_t[::1] data not None, int64_t last_record=-1,
+                   int64_t stored_ms=0):
+        """Appends bytes as they are at exactly `start`; ValueError when the log ends elsewhere. Their last
+        record begins at `last_record`, and was stored at `stored_ms`, where that is known."""
         cdef rs_appended appended
         cdef rs_status status
         cdef rs_span span
@@ -394,13 +407,18 @@ cdef class Log:
         span.bytes = &data[0]
         span.size = <size_t>data.shape[0]
         while True:
-            self.ready()
+            check_forked(self.token)
+            if rs_load_int(&self.state) not in (STATE_OPEN, STATE_COPYING):
+                raise self.owner.refusal()
             with nogil:
                 self.mutex.lock()
                 status = <rs_status>REFUSED
-                if rs_load_int(&self.state) == STATE_OPEN:
+                if rs_load_int(&self.state) in (STATE_OPEN, STATE_COPYING):
                     status = guarded_append_raw(&self.log, start, span, &appended)
                 status = self.settle_locked(status)
+                if status == RS_OK:
+                    self.log.last_record_start = last_record
+                    self.log.last_store_timestamp_ms = max(self.log.last_store_timestamp_ms, stored_ms)
                 self.mutex.unlock()
             if status == RS_OK:
                 self.after(&appended)

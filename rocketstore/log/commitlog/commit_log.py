@@ -20,6 +20,7 @@ from rocketstore.errors import (
     BackpressureError,
     FencedError,
     MissingSegmentsError,
+    ReplicaStoreError,
     RocketStoreError,
     StoreClosedError,
     StoreFailedError,
@@ -138,6 +139,24 @@ class CommitLog:
         if segment is not None:
             self._watch_half(segment)
 
+    def begin_at(self, offset: int) -> None:
+        """An empty log gets its first segment, which begins at `offset`: the next append goes
+        there. A crash from here on leaves a log that begins and ends there.
+
+        Raises:
+            ValueError: the log is not empty, or no segment begins there.
+            BackpressureError, DiskFullError, OSError: there is no segment. Nothing was changed.
+        """
+        if self.queue.files or offset != self.queue.start_for(offset):
+            raise ValueError(f"an empty log begins at a multiple of {self.queue.file_size} bytes")
+        with self._rolling:
+            self._take_segment(offset, time.monotonic() + self._limits.max_wait_ms / 1000)
+        self._began = offset
+        positions = self.positions
+        # In this order nothing looks as if it were still to be flushed.
+        positions.flushed = positions.committed = positions.visible = offset
+        positions.minimum = positions.wrote = offset
+
     def fail(self, cause: BaseException) -> None:
         """Latches the store as failed (K-01): puts are refused, waits end, reads go on."""
         if self._failure is None:
@@ -201,6 +220,9 @@ class CommitLog:
         error: RocketStoreError = kind(f"the store takes no puts: {self.flags}")
         if self._failure is not None:
             error = self._failed("nothing was stored")
+        elif self.log.copies_only and self.flags.writeable:
+            copy = self.queue.directory.parent
+            error = ReplicaStoreError(f"{copy} is a copy of another store, which takes the puts")
         if self._refusals % REFUSALS_LOGGED == 1:
             logger.warning(
                 "%s: put refused (%d so far): %s", self.queue.directory, self._refusals, error
