@@ -11,6 +11,7 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
 from rocketstore.errors import ReplicationError
 from rocketstore.replication.state import load_state, promoted, save_state
+from rocketstore.values.arguments import whole_number
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ class Promotion:
     end: int
     #: Whether the store was the master before.
     was_master: bool
-    #: Term and run that the store knew last, and its end: of several copies the one with the
-    #: largest rank has all that any of them has acknowledged.
+    #: Term and run in which the last byte of the log was put, and the end: of several copies the
+    #: one with the largest rank has all that any of them has acknowledged. What a copy has heard
+    #: of without a byte does not count.
     rank: tuple[int, int, int]
     dry_run: bool = False
 
@@ -44,7 +46,11 @@ class Promotion:
 
 @public
 def promote(
-    path: str | os.PathLike[str], *, dry_run: bool = False, **options: Unpack[StoreOptions]
+    path: str | os.PathLike[str],
+    *,
+    above: int = 0,
+    dry_run: bool = False,
+    **options: Unpack[StoreOptions],
 ) -> Promotion:
     """Makes the store in directory `path` the master: of its history, in a new term.
 
@@ -55,6 +61,8 @@ def promote(
     lease. The store is recovered first, and must not be open.
 
     Args:
+        above: The largest term that another machine shows: the new one is after it. Without it two
+            promotions, of which neither store has heard of the other, can begin the same term.
         dry_run: Only say the rank; take no lock, and change nothing.
         options: Settings of `rocketstore.open`, such as `commit_log_dir`.
 
@@ -71,11 +79,11 @@ def promote(
                 "replication=Master(…)"
             )
         begin, end = engine.recovery.begin, engine.recovery.end
-        made = promoted(state, begin=begin, end=end)
+        made = promoted(state, begin=begin, end=end, above=whole_number("above", above, 0))
         if not dry_run:
             save_state(engine.layout, made)
     finally:
         engine.close()
-    last = state.epochs[-1] if state.epochs else None
-    rank = (0, 0, end) if last is None else (last.term, last.run, end)
+    wrote_last = next((one for one in reversed(state.epochs) if one.start < end), None)
+    rank = (0, 0, end) if wrote_last is None else (wrote_last.term, wrote_last.run, end)
     return Promotion(engine.path, made.term, end, state.role == "master", rank, dry_run)

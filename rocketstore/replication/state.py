@@ -103,14 +103,19 @@ def as_master(state: ReplicationState | None, *, begin: int, end: int) -> Replic
     )
 
 
-def promoted(state: ReplicationState | None, *, begin: int, end: int) -> ReplicationState:
-    """The state of a store that becomes the master by hand: a new term, above all that it knows."""
+def promoted(
+    state: ReplicationState | None, *, begin: int, end: int, above: int = 0
+) -> ReplicationState:
+    """The state of a store that becomes the master by hand: a new term, above all that it knows and
+    above `above`."""
     before = state or ReplicationState(role="master")
     return dataclasses.replace(
         before,
         role="master",
         store_id=before.store_id or secrets.token_bytes(STORE_ID_BYTES),
-        epochs=with_promotion(before.epochs, begin=begin, end=end, above=before.fenced_by or 0),
+        epochs=with_promotion(
+            before.epochs, begin=begin, end=end, above=max(above, before.fenced_by or 0)
+        ),
         fenced_by=None,
     )
 

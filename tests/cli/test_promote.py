@@ -59,7 +59,7 @@ def test_dry_run_says_the_rank(invoke: Invoke, tmp_path: Path) -> None:
     invoke("promote", tmp_path)
     before = load_state(StoreLayout(tmp_path))
     assert (
-        "rank 1.0.0; would be the master of term 2"
+        "rank 0.0.0; would be the master of term 2"
         in invoke("promote", "--dry-run", tmp_path).stdout
     )
     assert load_state(StoreLayout(tmp_path)) == before

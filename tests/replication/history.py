@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocketstore import RocketStoreError
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import promote
+from rocketstore.replication.state import load_state
 from tests.replication.copies import Proxy
 from tests.support.paths import ROOT
 from tests.support.small_store import everything, open_small
@@ -39,7 +41,6 @@ class Node:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        self.said += iter(())
         for line in self._process.stdout:
             self.said.append(line.rstrip("\n"))
 
@@ -70,6 +71,10 @@ class Node:
         self._reader.join()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def _acked(node: Node) -> bool:
+    return any(line.startswith("acked") for line in list(node.said))
 
 
 @dataclass
@@ -108,6 +113,8 @@ class History:
                         proxies[-1],
                         Node("copy", self.root / other, proxies[-1].address),
                     )
+            with contextlib.suppress(AssertionError):  # a life without one is a life, too
+                wait_until(lambda: _acked(master), patience_s=5)
             for _ in range(self.rng.randrange(1, 5)):
                 pause(self.rng.uniform(0.05, 0.5))
                 self._hurt(copies)
@@ -144,8 +151,13 @@ class History:
         if self._rank(chosen)[0] <= 0:
             return master  # no copy has come so far that it knows whose it is
         self.promotions += 1
-        promote(self.root / chosen)
+        known = [self._term(name) for name in NAMES]
+        promote(self.root / chosen, above=max(known))
         return chosen
+
+    def _term(self, name: str) -> int:
+        state = load_state(StoreLayout(self.root / name))
+        return 0 if state is None else state.term
 
     def _rank(self, name: str) -> tuple[int, int, int]:
         try:

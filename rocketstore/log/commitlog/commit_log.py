@@ -221,9 +221,8 @@ class CommitLog:
         if self._failure is not None:
             error = self._failed("nothing was stored")
         elif self.log.copies_only and self.flags.writeable:
-            error = ReplicaStoreError(
-                f"{self.queue.directory.parent} is a copy of another store, which takes the puts"
-            )
+            copy = self.queue.directory.parent
+            error = ReplicaStoreError(f"{copy} is a copy of another store, which takes the puts")
         if self._refusals % REFUSALS_LOGGED == 1:
             logger.warning(
                 "%s: put refused (%d so far): %s", self.queue.directory, self._refusals, error
