@@ -13,7 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.replication import Master
+from rocketstore.replication import Master, promote
 from tests.cli.conftest import Invoke, Start
 from tests.support.small_store import SMALL, log_bytes, open_small
 
@@ -102,6 +102,38 @@ def test_another_history_ends_with_3(start: Start, tmp_path: Path) -> None:
     code, _, errors = ends[1]
     assert code == exit_codes.DAMAGED
     assert "copies of different stores" in errors
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_new_master_lacks_is_cut_off_and_kept(
+    start: Start, tmp_path: Path, late: bool
+) -> None:
+    """Also where the master comes later, so that the copy is open when it hears of it."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    with open_master(old) as master:
+        put_some(master)
+        assert followed(start, master.replication.address, new)[0] == exit_codes.OK
+        common = master.end_offset
+        put_some(master)
+    assert promote(new).end == common
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    if late:
+        child = start("follow", address, old, *SHAPE, "--until-caught-up")
+        assert child.stdout is not None
+        for line in child.stdout:
+            if "not connected: " in line:
+                break
+    with rocketstore.open(new, replication=Master(listen=address)) as master:
+        master.writer("orders").put(b"of the new term")
+        if late:
+            _, errors = child.communicate(timeout=PATIENCE_S)
+            assert (child.returncode, errors) == (exit_codes.OK, "")
+        else:
+            assert followed(start, address, old)[0] == exit_codes.OK
+    logs = [log_bytes(path).rstrip(b"\0") for path in (old, new)]
+    assert logs[0] == logs[1]
+    assert any((old / "rocketstore" / "quarantine").iterdir())
 
 
 def test_a_key_is_read_from_its_file(start: Start, tmp_path: Path) -> None:
