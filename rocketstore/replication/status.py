@@ -129,6 +129,7 @@ def _peer(one: ConnectedReplica) -> Peer:
 def _of_replica(
     service: ReplicaService, engine: WritingEngine, state: ReplicationState | None
 ) -> ReplicationStatus:
+    caught_up = service.caught_up  # before how far it is: that may grow meanwhile
     return ReplicationStatus(
         role="replica",
         term=0 if state is None else state.term,
@@ -140,17 +141,18 @@ def _of_replica(
         bytes=service.bytes_received,
         error=service.stopped,
         last_error=service.last_error,
-        caught_up=service.caught_up,
+        caught_up=caught_up,
         must_open_again=isinstance(service.error, MustOpenAgainError),
     )
 
 
 def _master_of(service: ReplicaService, engine: WritingEngine) -> Peer:
+    end, synced = service.master_end or 0, engine.positions.flushed
     return Peer(
         address=service.settings.master,
         received=engine.positions.wrote,
-        synced=engine.positions.flushed,
-        lag_bytes=service.lag_bytes or 0,
+        synced=synced,
+        lag_bytes=max(0, end - synced),
         lag_s=(service.lag_ms or 0.0) / 1000,
         bytes_per_s=int(service.bytes_per_s),
     )

@@ -59,6 +59,30 @@ def test_a_copy_has_the_messages_of_its_master_and_says_so(tmp_path: Path) -> No
         assert (status.role, status.protocol, status.peers) == ("replica", None, ())
 
 
+def test_a_copy_on_its_way_says_what_it_lacks(tmp_path: Path) -> None:
+    slow = Master(listen="127.0.0.1:0", max_bytes_per_s=100_000)
+    with open_small(tmp_path / "master", replication=slow) as master:
+        writer = master.writer("orders")
+        for _ in range(40):
+            writer.put(b"x" * 1000)
+        end = master.end_offset
+        with open_small(tmp_path / "copy", replication=copy_settings(master)) as copy:
+            lags: list[int] = []
+
+            def over() -> bool:
+                status = copy.replication
+                for peer in status.peers:
+                    assert peer.lag_bytes == end - peer.synced
+                    assert peer.synced == end or not status.caught_up
+                    lags.append(peer.lag_bytes)
+                return status.caught_up
+
+            wait_until(over)
+            assert max(lags) > 0
+            assert lags == sorted(lags, reverse=True)
+            assert copy.replication.peers[0].lag_s == 0
+
+
 def test_a_store_of_its_own_has_no_role(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         status = store.replication
