@@ -139,21 +139,7 @@ def open_store(
         from rocketstore.replication.door import check_settings
 
         check_settings(replication, mode)
-    engine: Engine | None = None
-    try:
-        engine = open_engine(path, mode, options_given)
-        if isinstance(engine, WritingEngine):
-            engine = _in_role(engine, replication, options_given)
-        store = _served(engine, mode, retention, force=force)
-        if replication is not None:
-            from rocketstore.replication.door import begin
-
-            begin(store, replication)
-        return store
-    except BaseException:
-        if engine is not None:
-            engine.close()  # services that began end with it
-        raise
+    return _begun(path, mode, options_given, retention, replication)
 
 
 open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show
@@ -179,6 +165,31 @@ def opened(path: str | os.PathLike[str]) -> Store:
             f"rocketstore.open({path!r})"
         )
     return Store(engine, "rw")
+
+
+def _begun(
+    path: str,
+    mode: Mode,
+    options: Options,
+    retention: Retention | None,
+    replication: Master | Replica | None,
+) -> Store:
+    """The open store; where something fails, what began has ended."""
+    engine: Engine | None = None
+    try:
+        engine = open_engine(path, mode, options)
+        if isinstance(engine, WritingEngine):
+            engine = _in_role(engine, replication, options)
+        store = _served(engine, mode, retention, force=options.force)
+        if replication is not None:
+            from rocketstore.replication.door import begin
+
+            begin(store, replication)
+        return store
+    except BaseException:
+        if engine is not None:
+            engine.close()  # services that began end with it
+        raise
 
 
 def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: bool) -> Store:
