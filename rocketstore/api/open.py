@@ -139,7 +139,7 @@ def open_store(
         from rocketstore.replication.door import check_settings
 
         check_settings(replication, mode)
-    return _opened(path, mode, options_given, retention, replication)
+    return _begun(path, mode, options_given, retention, replication)
 
 
 open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show
@@ -167,14 +167,14 @@ def opened(path: str | os.PathLike[str]) -> Store:
     return Store(engine, "rw")
 
 
-def _opened(
+def _begun(
     path: str,
     mode: Mode,
     options: Options,
     retention: Retention | None,
     replication: Master | Replica | None,
 ) -> Store:
-    """Opens, takes the role, and begins the services."""
+    """The open store; where something fails, what began has ended."""
     engine: Engine | None = None
     try:
         engine = open_engine(path, mode, options)

@@ -59,17 +59,8 @@ PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"
     for name in (
         *("archive", "arrow", "columns", "config", "consuming", "errors", "filters", "message"),
-        *(
-            "puts",
-            "replication",
-            "scanning",
-            "spark",
-            "stats",
-            "store_info",
-            "testing",
-            "tools",
-            "values",
-        ),
+        *("puts", "replication", "scanning", "spark", "stats", "store_info", "testing", "tools"),
+        "values",
     )
 )
 
