@@ -82,8 +82,8 @@ class ReplicaService:
         self._log.copy_only()
         self._copy = CopiedLog(engine)
         self._rate = (time.monotonic(), 0, 0.0)
-        self._caught_up_at: float | None = None
-        self._told_all = False
+        self._lacks_since: float | None = None
+        self._course: Course | None = None
         self._failures = (0, "")
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._flushed = EventFd(self._bell)
@@ -108,11 +108,6 @@ class ReplicaService:
         return self.error or self._thread.error
 
     @property
-    def caught_up(self) -> bool:
-        """The master has nothing more, and all of it is on this disk."""
-        return self.connected and self._told_all and self.lag_bytes == 0
-
-    @property
     def lag_bytes(self) -> int | None:
         """How far the end of the master's log was ahead of what is on this disk, when it last said
         so; None before."""
@@ -123,8 +118,13 @@ class ReplicaService:
         """For how long this copy has not had all that the master had; 0: it has."""
         if self.master_end is None:
             return None
-        since = self._caught_up_at
+        since = self._lacks_since
         return 0.0 if since is None else (time.monotonic() - since) * 1000
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the disk has all that the master had when it last said so."""
+        return self.connected and self._course is not None and self._course.caught_up
 
     @property
     def bytes_per_s(self) -> float:
@@ -170,6 +170,7 @@ class ReplicaService:
         with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
             self.connections += 1
             link, course = _link_and_course(self._engine, settings, self._copy)
+            self._course = course
             connection = _Connection(channel, link, course, self, until_accepted)
             asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
             tasks = [
@@ -199,8 +200,6 @@ class ReplicaService:
     def came(self, size: int, course: Course) -> None:
         """So many bytes came, or the master has nothing new."""
         self.connected = course.begun
-        # A master of RocketMQ says where its log ends only once it has nothing more.
-        self._told_all = self.settings.protocol == "rocketstore" or not size
         self.bytes_received += size
         if course.master_end or course.begun:
             self.master_end = max(course.master_end, self._copy.end)
@@ -214,9 +213,9 @@ class ReplicaService:
     def look(self) -> None:
         """Notes since when the disk lacks something."""
         if not self.lag_bytes:
-            self._caught_up_at = None
-        elif self._caught_up_at is None:
-            self._caught_up_at = time.monotonic()
+            self._lacks_since = None
+        elif self._lacks_since is None:
+            self._lacks_since = time.monotonic()
 
     async def last_file(self) -> int | None:
         """Where the last file of a master of RocketMQ begins; None: its log is empty. Asked in a
@@ -279,7 +278,6 @@ class _Connection:
                     if self._until_accepted and isinstance(event, Heartbeat):
                         return
                     if await self._course.take(event):
-                        self._hear_of_end()
                         came = len(event.data) if isinstance(event, Data) else 0
                         self._service.came(came, self._course)
             finally:
@@ -291,11 +289,6 @@ class _Connection:
                 error = course.why_in_vain(await self._service.last_file())
                 if error is not None:
                     raise error
-
-    def _hear_of_end(self) -> None:
-        """Takes where the master's log ends, where it says so."""
-        if isinstance(self._link, ReplicaSession):
-            self._course.master_end = max(self._course.master_end, self._link.master_end)
 
     async def _ask(self) -> None:
         if self._link.ready and not self._asked.is_set():

@@ -139,23 +139,12 @@ class CommitLog:
         if segment is not None:
             self._watch_half(segment)
 
-    def begin_at(self, offset: int) -> None:
-        """An empty log gets its first segment, which begins at `offset`: the next append goes
-        there. A crash from here on leaves a log that begins and ends there.
-
-        Raises:
-            ValueError: the log is not empty, or no segment begins there.
-            BackpressureError, DiskFullError, OSError: there is no segment. Nothing was changed.
-        """
-        if self.queue.files or offset != self.queue.start_for(offset):
-            raise ValueError(f"an empty log begins at a multiple of {self.queue.file_size} bytes")
+    def begin_at(self, start: int) -> None:
+        """An empty log gets its first segment, which begins at `start`: the next append goes there.
+        Raises: as `next_segment`."""
         with self._rolling:
-            self._take_segment(offset, time.monotonic() + self._limits.max_wait_ms / 1000)
-        self._began = offset
-        positions = self.positions
-        # In this order nothing looks as if it were still to be flushed.
-        positions.flushed = positions.committed = positions.visible = offset
-        positions.minimum = positions.wrote = offset
+            self._take_segment(start, time.monotonic() + self._limits.max_wait_ms / 1000)
+        self._began = start
 
     def fail(self, cause: BaseException) -> None:
         """Latches the store as failed (K-01): puts are refused, waits end, reads go on."""
