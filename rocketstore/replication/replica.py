@@ -333,7 +333,8 @@ def _link_and_course(
     if settings.protocol == "rocketmq":
         return ClassicReplicaLink(), ClassicCourse(log, settings.begin)
     last_file = settings.begin == "last file"
-    return ReplicaSession(CopyLog(engine), settings.key, last_file=last_file), Course(log)
+    session = ReplicaSession(CopyLog(engine), settings.key, last_file=last_file)
+    return session, Course(log, lambda: session.master_end)
 
 
 def first_contact(engine: WritingEngine, settings: Replica) -> bool:
