@@ -199,10 +199,10 @@ class ReplicaService:
 
     def came(self, size: int, course: Course) -> None:
         """So many bytes came, or the master has nothing new."""
-        self.connected = course.begun
-        self.bytes_received += size
         if course.master_end or course.begun:
             self.master_end = max(course.master_end, self._copy.end)
+        self.connected = course.begun  # with a lag that is known
+        self.bytes_received += size
         now = time.monotonic()
         began, before, _ = self._rate
         if now - began >= RATE_S:
