@@ -148,11 +148,12 @@ def _of_replica(
 
 def _master_of(service: ReplicaService, engine: WritingEngine) -> Peer:
     end, synced = service.master_end or 0, engine.positions.flushed
+    lag = max(0, end - synced)
     return Peer(
         address=service.settings.master,
         received=engine.positions.wrote,
         synced=synced,
-        lag_bytes=max(0, end - synced),
-        lag_s=(service.lag_ms or 0.0) / 1000,
+        lag_bytes=lag,
+        lag_s=(service.lag_ms or 0.0) / 1000 if lag else 0.0,
         bytes_per_s=int(service.bytes_per_s),
     )
