@@ -6,22 +6,16 @@ no checksum; that of rocketstore adds both.
 
 Read in this order:
     settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
-    link: what a protocol is to the loop that moves its bytes.
-    epochs: which master wrote which part of a log, and how far two logs are the same.
+    door: how that open makes a store a master or a copy. status: how far they are.
+    protocol: a package, what is said between the two.
     state: `replication.json`, the role and the history of a store.
+    roles: what an open store may do by its role, and the fence of a master.
+    promotion, lease: who is the master, by hand or by a system outside.
     transport: the thread, the loop and the connections.
     quorum, sender, master: how the log of a master goes out, and how far n machines have it.
-    classic: the frames of RocketMQ's HA service.
-    frames: rocketstore's own protocol, as bytes.
-    handshake, session: its two ends, without a socket.
-    compared_log: what these ask the log of their store.
+    compared_log: what both ends ask the log of their store.
     incoming: bytes as they come, to whole records.
-    classic_replica, courses: where a copy asks, what it compares, where it appends.
-    replica: the thread of a copy.
-    door: how an open becomes a master or a copy.
-    roles: what an open store may do by its role, and the fence of a master.
-    status: what `Store.replication` gives.
-    promotion, lease: who is the master, by hand or by a system outside.
+    courses, replica: where a copy asks, what it compares, where it appends; the thread that follows.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
 bytes as they are, how far each number of copies has come, and the puts that wait for it.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import BackpressureError
 from rocketstore.log.layout.store_json import load_store_state
-from rocketstore.replication.session import Bounds, Identity, Standing
+from rocketstore.replication.protocol.session import Bounds, Identity, Standing
 from rocketstore.replication.state import as_replica, load_state, save_state
 
 if TYPE_CHECKING:

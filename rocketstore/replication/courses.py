@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import BackpressureError, ReplicationError
 from rocketstore.log.layout.ordered_cut import order_cut
-from rocketstore.replication.classic_replica import OVERLAP_BYTES, Overlap
-from rocketstore.replication.handshake import FinalError
 from rocketstore.replication.incoming import Incoming, Piece
-from rocketstore.replication.link import CutTo, Data, Event, Heartbeat
+from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES, Overlap
+from rocketstore.replication.protocol.handshake import FinalError
+from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.sync.futex import EventFd
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, StoreClosedError
-from rocketstore.replication.classic import ClassicMasterLink
 from rocketstore.replication.compared_log import MasterLog
 from rocketstore.replication.lease import keep_lease
-from rocketstore.replication.link import MasterLink
+from rocketstore.replication.protocol.classic import ClassicMasterLink
+from rocketstore.replication.protocol.link import MasterLink
+from rocketstore.replication.protocol.session import MasterSession
 from rocketstore.replication.quorum import Quorum
 from rocketstore.replication.roles import fence_of, take_master_role
 from rocketstore.replication.sender import ConnectedReplica, LogSource, ReplicaSender
-from rocketstore.replication.session import MasterSession
 from rocketstore.replication.settings import Master
 from rocketstore.replication.state import load_state
 from rocketstore.replication.transport import LoopThread, accepted, listener

@@ -19,7 +19,6 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.replication.classic_replica import ClassicReplicaLink
 from rocketstore.replication.compared_log import CopyLog
 from rocketstore.replication.courses import (
     ClassicCourse,
@@ -27,16 +26,17 @@ from rocketstore.replication.courses import (
     Course,
     MustOpenAgainError,
 )
-from rocketstore.replication.handshake import FinalError
-from rocketstore.replication.link import Data, Heartbeat
-from rocketstore.replication.session import ReplicaSession
+from rocketstore.replication.protocol.classic_replica import ClassicReplicaLink
+from rocketstore.replication.protocol.handshake import FinalError
+from rocketstore.replication.protocol.link import Data, Heartbeat
+from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.transport import LoopThread, connected
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import start_thread
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.replication.link import Buffer, ReplicaLink
+    from rocketstore.replication.protocol.link import Buffer, ReplicaLink
     from rocketstore.replication.settings import Replica
     from rocketstore.replication.transport import Channel
 

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import ReplicationError
-from rocketstore.replication.link import Acknowledged, Asked, Buffer, Event, Fenced, MasterLink
+from rocketstore.replication.protocol.link import (
+    Acknowledged,
+    Asked,
+    Buffer,
+    Event,
+    Fenced,
+    MasterLink,
+)
 
 if TYPE_CHECKING:
     from rocketstore.replication.settings import Master

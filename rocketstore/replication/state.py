@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketstore.errors import ReplicationError
 from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
-from rocketstore.replication.epochs import (
+from rocketstore.replication.protocol.epochs import (
     Epoch,
     check_epochs,
     term_of,

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import ConfigError
-from rocketstore.replication.link import Buffer
+from rocketstore.replication.protocol.link import Buffer
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import runs_here, start_thread
 

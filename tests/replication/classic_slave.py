@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from rocketstore.replication.classic import HEADER, REPORT
+from rocketstore.replication.protocol.classic import HEADER, REPORT
 
 __all__ = ["ClassicSlave"]
 

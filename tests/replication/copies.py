@@ -13,8 +13,8 @@ from typing import Any
 from rocketstore import RocketStoreError, Store
 from rocketstore.replication import Master, Replica
 from rocketstore.replication.master import MasterService, master_of
+from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.replica import ReplicaService
-from rocketstore.replication.session import ReplicaSession
 from tests.replication.ends import Log
 from tests.support.small_store import log_bytes, open_small
 from tests.support.waiting import wait_until

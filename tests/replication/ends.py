@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketstore.replication.epochs import with_run
-from rocketstore.replication.link import Asked, Buffer, CutTo, Data, Event
-from rocketstore.replication.session import (
+from rocketstore.replication.protocol.epochs import with_run
+from rocketstore.replication.protocol.link import Asked, Buffer, CutTo, Data, Event
+from rocketstore.replication.protocol.session import (
     Bounds,
     Identity,
     MasterSession,

@@ -22,9 +22,9 @@ from rocketstore import (
 )
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import promote
-from rocketstore.replication.epochs import with_promotion
+from rocketstore.replication.protocol.epochs import with_promotion
+from rocketstore.replication.protocol.session import Identity
 from rocketstore.replication.replica import MustOpenAgainError
-from rocketstore.replication.session import Identity
 from rocketstore.replication.state import load_state
 from rocketstore.tools import verify
 from tests.replication.copies import (
@@ -73,6 +73,7 @@ def test_copy_goes_on_after_restarts_of_both(tmp_path: Path) -> None:
 
 
 def test_copy_takes_no_puts(tmp_path: Path) -> None:
+    """S003-16: SERVICE_NOT_AVAILABLE, by a type of its own."""
     with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master) as copy:
         for put in (
             lambda: copy.writer("orders"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore.replication.epochs import (
+from rocketstore.replication.protocol.epochs import (
     EPOCHS_MAX,
     Epoch,
     check_epochs,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore import ReplicationError
-from rocketstore.replication.classic import frame_header, report
-from rocketstore.replication.epochs import EPOCHS_MAX, Epoch
-from rocketstore.replication.frames import (
+from rocketstore.replication.protocol.classic import frame_header, report
+from rocketstore.replication.protocol.epochs import EPOCHS_MAX, Epoch
+from rocketstore.replication.protocol.frames import (
     DATA,
     DATA_MOST,
     HEADER,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore import DivergedError, ReplicationError
-from rocketstore.replication.epochs import with_promotion, with_run
-from rocketstore.replication.frames import (
+from rocketstore.replication.protocol.epochs import with_promotion, with_run
+from rocketstore.replication.protocol.frames import (
     DATA_MOST,
     ZLIB,
     Accept,
@@ -22,8 +22,8 @@ from rocketstore.replication.frames import (
     data_frame,
     frame,
 )
-from rocketstore.replication.link import Acknowledged, CutTo, Fenced
-from rocketstore.replication.session import ACK, Identity, MasterSession, ReplicaSession
+from rocketstore.replication.protocol.link import Acknowledged, CutTo, Fenced
+from rocketstore.replication.protocol.session import ACK, Identity, MasterSession, ReplicaSession
 from tests.replication.ends import Log, Wire, copy_of, follow, joined, master_of
 
 KEY = b"a key of 16 bytes or more"

@@ -20,8 +20,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from rocketstore.replication.epochs import Epoch, common_end, promoted_twice, term_of
-from rocketstore.replication.frames import (
+from rocketstore.replication.protocol.epochs import Epoch, common_end, promoted_twice, term_of
+from rocketstore.replication.protocol.frames import (
     DATA,
     DATA_MOST,
     ZLIB,
@@ -33,8 +33,8 @@ from rocketstore.replication.frames import (
     data_frame,
     frame,
 )
-from rocketstore.replication.handshake import ERROR, MASTER, REPLICA, Greeting, Session
-from rocketstore.replication.link import (
+from rocketstore.replication.protocol.handshake import ERROR, MASTER, REPLICA, Greeting, Session
+from rocketstore.replication.protocol.link import (
     Acknowledged,
     Asked,
     Buffer,

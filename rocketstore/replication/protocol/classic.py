@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketstore.errors import ReplicationError
-from rocketstore.replication.link import Acknowledged, Asked, Buffer, Event
+from rocketstore.replication.protocol.link import Acknowledged, Asked, Buffer, Event
 
 __all__ = [
     "FRAME_DATA_MOST",

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from rocketstore._native.format.codec import crc32
 from rocketstore.errors import ReplicationError
-from rocketstore.replication.epochs import EPOCHS_MAX, Epoch, check_epochs
-from rocketstore.replication.link import Buffer
+from rocketstore.replication.protocol.epochs import EPOCHS_MAX, Epoch, check_epochs
+from rocketstore.replication.protocol.link import Buffer
 
 __all__ = [
     "DATA",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketstore.errors import DivergedError, ReplicationError
-from rocketstore.replication.classic import HEADER, report
-from rocketstore.replication.link import Buffer, Data, Event, Heartbeat
+from rocketstore.replication.protocol.classic import HEADER, report
+from rocketstore.replication.protocol.link import Buffer, Data, Event, Heartbeat
 
 __all__ = ["OVERLAP_BYTES", "ClassicReplicaLink", "Overlap"]
 

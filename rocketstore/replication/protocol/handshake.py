@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from rocketstore.errors import DivergedError, ReplicationError
-from rocketstore.replication.frames import Code, Frame, FrameReader, Kind, frame
-from rocketstore.replication.link import Buffer, Event
+from rocketstore.replication.protocol.frames import Code, Frame, FrameReader, Kind, frame
+from rocketstore.replication.protocol.link import Buffer, Event
 
 __all__ = ["ERROR", "MASTER", "REPLICA", "FinalError", "Greeting", "Session"]
 
