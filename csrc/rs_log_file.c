@@ -415,7 +415,13 @@ rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_append
     int64_t end = start + size;
     if (end > log->limit && end > rs_log_refresh_limit(log)) {
         rs_status status = rs_log_check_blocks(log, end, false);
-        return status != RS_OK ? status : RS_FULL;
+        if (status != RS_OK)
+            return status;
+        /* As with records: what is larger than a bound goes through alone. */
+        int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
+        int64_t dispatched = rs_position_load(log->positions, RS_POSITIONS_AT_DISPATCHED);
+        if (flushed != log->wrote || dispatched != log->wrote)
+            return RS_FULL;
     }
     memcpy(rs_log_at(log, start), bytes.bytes, bytes.size);
     log->last_record_start = -1;

@@ -16,8 +16,8 @@ archive. `StoreConfig` explains every option.
 
 Modules for more: `aio` (asyncio), `columns` (names and types of columns), `config` (options),
 `errors` (all errors), `filters` (SQL over properties), `message`, `arrow`, `metrics` (Prometheus),
-`spark`, `testing` (for tests of programs that use a store), `tools` (verify, repair, rebuild),
-`cli` (the command line).
+`replication` (masters and replicas), `spark`, `testing` (for tests of programs that use a store),
+`tools` (verify, repair, rebuild), `cli` (the command line).
 
 A program imports from here and from these modules. All other modules are inner ones: `api`,
 `store`, `store_puts`, `store_info`, `service_access`, `writer`, `consumer`, `completion_port` and
@@ -55,7 +55,9 @@ if TYPE_CHECKING:
         CronSyntaxError,
         DecompressionError,
         DiskFullError,
+        DivergedError,
         DurabilityTimeoutError,
+        FencedError,
         FilterSyntaxError,
         InvalidGroupError,
         InvalidTopicError,
@@ -69,6 +71,10 @@ if TYPE_CHECKING:
         QueueNotFoundError,
         QueueOffsetMismatchError,
         ReadFailedError,
+        ReplicaStoreError,
+        ReplicasUnavailableError,
+        ReplicaTimeoutError,
+        ReplicationError,
         RocketStoreError,
         StoreBehindError,
         StoreClosedError,
@@ -122,8 +128,10 @@ __all__ = [
     "CronSyntaxError",
     "DecompressionError",
     "DiskFullError",
+    "DivergedError",
     "Durability",
     "DurabilityTimeoutError",
+    "FencedError",
     "FilterSyntaxError",
     "FramesResult",
     "GroupClaimedError",
@@ -148,6 +156,10 @@ __all__ = [
     "ReadFailedError",
     "RecoveryReport",
     "RefilledQueue",
+    "ReplicaStoreError",
+    "ReplicaTimeoutError",
+    "ReplicasUnavailableError",
+    "ReplicationError",
     "Retention",
     "RetentionEvent",
     "RetentionPlan",
@@ -223,7 +235,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     _MODULE_OF["open"] = _MODULE_OF.pop("open_store")
     #: Modules that users import, beside the names.
     _MODULES = ("aio", "arrow", "cli", "columns", "config", "errors", "message", "metrics")
-    _MODULES += ("spark", "testing", "tools")
+    _MODULES += ("replication", "spark", "testing", "tools")
 
     #: What pickles name that is not for users.
     _RESTORERS = {

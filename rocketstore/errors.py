@@ -24,7 +24,9 @@ __all__ = [
     "CronSyntaxError",
     "DecompressionError",
     "DiskFullError",
+    "DivergedError",
     "DurabilityTimeoutError",
+    "FencedError",
     "FilterSyntaxError",
     "InvalidGroupError",
     "InvalidTopicError",
@@ -38,6 +40,10 @@ __all__ = [
     "QueueNotFoundError",
     "QueueOffsetMismatchError",
     "ReadFailedError",
+    "ReplicaStoreError",
+    "ReplicaTimeoutError",
+    "ReplicasUnavailableError",
+    "ReplicationError",
     "RocketStoreError",
     "StoreBehindError",
     "StoreClosedError",
@@ -169,6 +175,39 @@ class StoreReadOnlyError(RocketStoreError):
     """A put, commit or trim on a store that was opened with mode='r'."""
 
     status = "SERVICE_NOT_AVAILABLE"
+
+
+class ReplicaStoreError(StoreReadOnlyError):
+    """The store is a copy of another one, its master: only the master takes puts. A copy becomes a
+    master with `rocketstore promote`."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class FencedError(RocketStoreError):
+    """Another store was promoted in the place of this master, or its lease has ended: it takes no
+    puts any more. Nothing was stored."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class ReplicationError(RocketStoreError):
+    """Two stores cannot go on with each other: what a peer sent means nothing, it is not the one
+    that was asked for, or it may not speak."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class DivergedError(ReplicationError):
+    """A replica and its master have different bytes at `offset`, a physical offset of the log. The
+    replica has stopped, and nothing was mixed."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message, offset)
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class MissingSegmentsError(RocketStoreError):
@@ -448,6 +487,20 @@ class DurabilityTimeoutError(RocketStoreError, TimeoutError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class ReplicaTimeoutError(DurabilityTimeoutError):
+    """The message is in the log and on the disk of this machine (`result`); too few replicas have
+    said in time that they have it."""
+
+    status = "FLUSH_SLAVE_TIMEOUT"
+
+
+class ReplicasUnavailableError(DurabilityTimeoutError):
+    """The message is in the log and on the disk of this machine (`result`); too few replicas are
+    connected, or near enough, for a wait to make sense."""
+
+    status = "SLAVE_NOT_AVAILABLE"
 
 
 for _value in [globals()[_name] for _name in __all__]:

@@ -12,12 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rocketstore._native.append.copies import check_promise
 from rocketstore.store_info import StoreFacts
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import durability_of
 
 if TYPE_CHECKING:
     from rocketstore.message import Message
+    from rocketstore.replication.status import ReplicationStatus
     from rocketstore.services.compaction.report import CompactionReport
     from rocketstore.services.delay import Delayed
     from rocketstore.services.retention.service import StoreRetention
@@ -77,6 +79,24 @@ class ServiceAccess(StoreFacts):
 
         return retention_of(self)
 
+    @property
+    def replication(self) -> ReplicationStatus:
+        """The role of this store in replication, its peers, and how far each of them is.
+
+            for replica in store.replication.peers:
+                print(replica.address, replica.lag_bytes, replica.lag_s)
+
+        Each question looks again: what it gave does not change. A store becomes a master or a
+        replica by `open(replication=…)`.
+
+        Raises:
+            ReplicationError: The role of the store cannot be read.
+            StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
+        """
+        from rocketstore.replication.status import status_of
+
+        return status_of(self._open())
+
     def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
         """Begins a transaction: messages of any topics and queues, and offsets of groups, all or
         none of them.
@@ -101,6 +121,7 @@ class ServiceAccess(StoreFacts):
 
         engine = self._writable("transaction")
         promise = durability_of(durability or engine.config.durability)
+        check_promise(engine.commit_log.log.group.copies, promise)
         return StoreTransaction(engine, commits_of(engine), promise)
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import StoreReadOnlyError
+from rocketstore.errors import ReplicaStoreError, StoreReadOnlyError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.store_json import is_foreign
@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 Mode = Literal["rw", "r+", "r"]
+#: What a copy of another store may do besides reads.
+OF_COPIES = ("configure", "destroy", "flush", "replication", "retention", "wait_flushed")
 
 
 class StoreFacts:
@@ -212,6 +214,11 @@ class StoreFacts:
         if not isinstance(engine, WritingEngine):
             raise StoreReadOnlyError(
                 f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
+            )
+        if engine.copy_of and what not in OF_COPIES:
+            raise ReplicaStoreError(
+                f"{what}: this store is a copy of {engine.copy_of}: put there, or stop it and make "
+                "it the master with 'rocketstore promote'"
             )
         return engine
 

@@ -51,7 +51,8 @@ class StorePuts(ServiceAccess):
                 turns.
             properties: Added to every message.
             tags, keys: Of every message that is put without tags, or keys, of its own.
-            durability: The promise of this writer's puts. None: that of the store.
+            durability: The promise of this writer's puts. None: that of the store. "replicas(n)"
+                needs a store that was opened with `replication=Master(…)`.
 
         Raises:
             InvalidTopicError: RocketMQ does not allow such a topic.

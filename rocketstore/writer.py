@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rocketstore._native.append.copies import check_promise
 from rocketstore._native.append.put_result import durability_level, durability_name
 from rocketstore._native.put import batch_append as native_rows
 from rocketstore._native.put import writer as native
@@ -197,6 +198,7 @@ class Writer(native.Writer):
         level = (
             self.durability if durability is None else durability_name(durability_level(durability))
         )
+        check_promise(self._log.group.copies, level)
         result = self.put(
             body,
             tags=tags,

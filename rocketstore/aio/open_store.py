@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore.config import OpenOptions
+    from rocketstore.replication import Master, Replica
     from rocketstore.values import Durability, Listener, ManualClock, Progress
 
 __all__ = ["Opening", "attach", "open_store"]
@@ -107,6 +108,7 @@ def open_store(
     clock: ManualClock | None = None,
     wait_s: float = 0.0,
     retention: rocketstore.Retention | None = None,
+    replication: Master | Replica | None = None,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
     **options: Unpack[OpenOptions],
@@ -136,6 +138,7 @@ def open_store(
         check_queues=check_queues,
         clock=clock,
         retention=retention,
+        replication=replication,
         **options,
     )
     return Opening(_Waiting(opened, mode, wait_s), limits)

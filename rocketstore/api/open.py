@@ -24,6 +24,7 @@ from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
+    from rocketstore.replication.settings import Master, Replica
     from rocketstore.services.retention.rule import Retention
 
 __all__ = ["open_store", "opened"]
@@ -45,6 +46,7 @@ def open_store(
     clock: ManualClock | None = None,
     wait_s: float = 0.0,
     retention: Retention | None = None,
+    replication: Master | Replica | None = None,
     **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
@@ -75,6 +77,8 @@ def open_store(
             case, and does not wait for a store that this process has open.
         retention: What leaves the front of the log by itself while the store is open for writing:
             see `Retention`. None: only `trim` removes something.
+        replication: Whether the store sends its log to copies of it, or is a copy: see
+            `rocketstore.replication.Master` and `Replica`. None: neither.
 
     Raises:
         ConfigError: An unknown or wrong option, or one that contradicts the files.
@@ -85,6 +89,8 @@ def open_store(
         ReadFailedError: With `untrusted`, a log larger than half of the memory, or one that
             shrinks.
         DiskFullError: There is no room for the first files.
+        ReplicaStoreError: The store is a copy of another one, and was not opened as one.
+        FencedError: Another store was promoted in the place of this master.
         FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
         RuntimeError: This is a sub-interpreter.
     """
@@ -127,15 +133,13 @@ def open_store(
         check_queues,
         clock=clock or SYSTEM_CLOCK,
         wait_s=min(wait_s, YEAR_S),
+        has_replicas=replication is not None,
     )
-    engine: Engine | None = None
-    try:
-        engine = open_engine(path, mode, options_given)
-        return _served(engine, mode, retention, force=force)
-    except BaseException:
-        if engine is not None:
-            engine.close()  # services that began end with it
-        raise
+    if replication is not None:
+        from rocketstore.replication.door import check_settings
+
+        check_settings(replication, mode)
+    return _begun(path, mode, options_given, retention, replication)
 
 
 open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show
@@ -163,9 +167,34 @@ def opened(path: str | os.PathLike[str]) -> Store:
     return Store(engine, "rw")
 
 
+def _begun(
+    path: str,
+    mode: Mode,
+    options: Options,
+    retention: Retention | None,
+    replication: Master | Replica | None,
+) -> Store:
+    """The open store; where something fails, what began has ended."""
+    engine: Engine | None = None
+    try:
+        engine = open_engine(path, mode, options)
+        if isinstance(engine, WritingEngine):
+            engine = _in_role(engine, replication, options)
+        store = _served(engine, mode, retention, force=options.force)
+        if replication is not None:
+            from rocketstore.replication.door import begin
+
+            begin(store, replication)
+        return store
+    except BaseException:
+        if engine is not None:
+            engine.close()  # services that began end with it
+        raise
+
+
 def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: bool) -> Store:
     """The store of an engine, whose services have begun."""
-    if isinstance(engine, WritingEngine):
+    if isinstance(engine, WritingEngine) and not engine.copy_of:
         _finish_transactions(engine, force=force)
         _serve_delays(engine)
     store = Store(engine, mode)
@@ -174,6 +203,21 @@ def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: b
 
         keep_by(store, retention)
     return store
+
+
+def _in_role(
+    engine: WritingEngine, replication: Master | Replica | None, options: Options
+) -> WritingEngine:
+    """The engine of a store that is, or was, a master or a copy, before anything is put."""
+    if replication is None:
+        if engine.layout.replication.exists():
+            from rocketstore.replication.roles import take_plain_role
+
+            take_plain_role(engine)
+        return engine
+    from rocketstore.replication.door import take_role
+
+    return take_role(engine, replication, options)
 
 
 def _finish_transactions(engine: WritingEngine, *, force: bool) -> None:

@@ -28,8 +28,10 @@ COMMANDS: Final = {
     "bench": "How fast this machine stores and reads.",
     "compact": "The latest message of each key, in a new store.",
     "demo": "Fill a store, kill its writers, check every byte.",
+    "follow": "Keep a copy of the store of a master, or of a broker of RocketMQ.",
     "get": "The message at a physical offset.",
     "ingest": "Store lines of a file or a pipe.",
+    "promote": "Make a copy the master, in a new term.",
     "query": "Messages by key.",
     "rebuild": "Rebuild queues and index from the log, in parallel.",
     "recover": "Recover after a crash; exit code 3 when something is lost.",
@@ -58,6 +60,8 @@ Examples:
   rocketstore ship data/orders s3://lake/orders
   rocketstore trim --dry-run --max-age 7d data/orders
   rocketstore compact --topic profiles data/users data/users-latest
+  rocketstore promote data/copy
+  rocketstore follow store-1:10912 data/copy
   rocketstore spark export data/orders data/parquet
 \b
 Exit codes:

@@ -95,12 +95,13 @@ class Options:
     durability: Durability = _option(  # noqa: RUF009  # it is dataclasses.field
         "disk",
         'What is true when a put returns. "disk": the message survives the loss of power. "os": it '
-        'survives the death of the process. "memory": nothing is promised before the commit.',
+        'survives the death of the process. "memory": nothing is promised before the commit. '
+        '"replicas(n)": on the disks of n machines, this one included.',
     )
     visible: Visible = _option(  # noqa: RUF009
         "auto",
         'How far readers see: "flushed", "committed", or "auto". "auto" is "flushed" in a store '
-        'with durability "disk", else "committed".',
+        'with durability "disk" or "replicas(n)", else "committed".',
     )
     max_unflushed_bytes: int = _option(
         256 * MIB,

@@ -28,7 +28,9 @@ def _absent(note: str, names: str, harmless: str | None = None) -> Option:
 
 _NOT_BUILT = "not offered: "
 _RETENTION = _NOT_BUILT + "give open(retention=Retention(…)), or call Store.trim"
-_REPLICATION = _NOT_BUILT + "needs replication, which is not part of this store"
+_REPLICATION = _NOT_BUILT + "replication knows no such setting"
+_CONTROLLER = _NOT_BUILT + "controller mode; who is the master is said by promote, or by a lease"
+_ROLE = _NOT_BUILT + "give open(replication=Master(…)), or Replica(…) for a copy"
 _TIMER = _NOT_BUILT + "delivery at any time has no such setting here"
 _TRANSACTIONS = _NOT_BUILT + "store.transactions.check_back takes its times as arguments"
 _TRANSFER = _NOT_BUILT + "a reader says itself how much it takes"
@@ -56,7 +58,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _absent("the path given to rocketstore.open", "storePathRootDir"),
     Option("commit_log_dir", ("storePathCommitLog",), _DIRECTORIES),
     Option("read_only_commit_log_dirs", ("readOnlyCommitLogStorePaths",), _DIRECTORIES),
-    _absent(_REPLICATION, "storePathEpochFile storePathBrokerIdentity"),
+    _absent(_CONTROLLER, "storePathEpochFile storePathBrokerIdentity"),
     Option(
         "commit_log_file_size_bytes",
         ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
@@ -136,7 +138,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option("sync_flush_timeout_ms", ("syncFlushTimeout",)),
     Option("max_wait_ms", ("putMessageTimeout",)),
-    _absent(_REPLICATION, "slaveTimeout duplicationEnable"),
+    _absent(_NOT_BUILT + "give open(replication=Master(replica_timeout=…))", "slaveTimeout"),
+    _absent(_REPLICATION, "duplicationEnable"),
     Option("multi_dispatch_enabled", ("enableMultiDispatch",)),
     Option("light_queue_enabled", ("enableLmq",)),
     Option("max_light_queues", ("maxLmqConsumeQueueNum",)),
@@ -260,14 +263,30 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "transWriteOriginTransHalfEnable",
     ),
     _absent(_TRANSACTIONS, "transRocksDBEnable", "false"),
+    _absent(_ROLE, "brokerRole"),
+    _absent(_NOT_BUILT + "give open(replication=Master(listen=…))", "haListenPort"),
+    _absent(_NOT_BUILT + "give open(replication=Replica(master=…))", "haMasterAddress"),
     _absent(
-        _REPLICATION,
-        "brokerRole haListenPort haMasterAddress haSendHeartbeatInterval "
-        "haHousekeepingInterval haTransferBatchSize haMaxGapNotInSync "
-        "haSlaveFallbehindMax inSyncReplicas minInSyncReplicas totalReplicas "
+        _NOT_BUILT + "give open(replication=…): its heartbeat_every and silence_limit",
+        "haSendHeartbeatInterval haHousekeepingInterval",
+    ),
+    _absent(
+        _NOT_BUILT + "give open(replication=Master(max_lag_bytes=…))",
+        "haMaxGapNotInSync haSlaveFallbehindMax",
+    ),
+    _absent(
+        _NOT_BUILT + 'a put says durability="replicas(n)"',
+        "inSyncReplicas minInSyncReplicas totalReplicas",
+    ),
+    _absent(
+        _NOT_BUILT + "give open(replication=Master(max_bytes_per_s=…))",
+        "haFlowControlEnable maxHaTransferByteInSecond",
+    ),
+    _absent(_REPLICATION, "haTransferBatchSize offsetCheckInSlave"),
+    _absent(
+        _CONTROLLER,
         "enableAutoInSyncReplicas allAckInSyncStateSet haMaxTimeSlaveNotCatchup "
-        "haFlowControlEnable maxHaTransferByteInSecond syncFromLastFile asyncLearner "
-        "offsetCheckInSlave maxSlaveResendLength maxChecksumRange "
+        "syncFromLastFile asyncLearner maxSlaveResendLength maxChecksumRange "
         "syncMasterFlushOffsetWhenStartup",
     ),
 )

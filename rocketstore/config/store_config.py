@@ -136,7 +136,7 @@ class StoreConfig(Options):
         if "write_buffer_bytes" not in self.given:  # it follows the message size
             buffer = min(max(self.write_buffer_bytes, self.record_limit_bytes), GIB)
             self._set("write_buffer_bytes", buffer)
-        if self.durability == "disk" and self.record_limit_bytes > self.write_buffer_bytes:
+        if self.promises_disk and self.record_limit_bytes > self.write_buffer_bytes:
             raise ConfigError(
                 "write_buffer_bytes",
                 self.write_buffer_bytes,
@@ -157,8 +157,13 @@ class StoreConfig(Options):
     def visible_is_flushed(self) -> bool:
         """Whether readers see only what a loss of power cannot take back."""
         if self.visible == "auto":
-            return self.durability == "disk"
+            return self.promises_disk
         return self.visible == "flushed"
+
+    @property
+    def promises_disk(self) -> bool:
+        """Whether a put returns only once the disk of this machine has its message."""
+        return self.durability not in ("memory", "os")
 
     @property
     def delay_level_ms(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from rocketstore.log.index.names import names_in
 from rocketstore.log.index.soundness import begins_late, ends_early, has_gaps, look_at_index
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.lock import OUR_MARK, rocketstore_wrote_last
+from rocketstore.log.layout.ordered_cut import ordered_cut
 from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queues import batch_topics, batches_end
@@ -100,6 +101,7 @@ def read_marks(found: Found) -> recovery.Marks:
         foreign=state.foreign if state is not None else (),
         record_crc=state is None or state.record_crc,
         progress=load_progress(layout),
+        cut_at=ordered_cut(layout),
     )
 
 

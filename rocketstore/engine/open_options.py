@@ -34,6 +34,8 @@ class Options:
     clock: Clock = SYSTEM_CLOCK
     #: How long an open for writing waits for the lock of another process, seconds.
     wait_s: float = 0.0
+    #: Whether other machines get the log, so that puts can wait for them.
+    has_replicas: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Never
+from typing import TYPE_CHECKING, Final, Literal, Never
 
+from rocketstore._native.append.put_result import durability_level
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
@@ -35,17 +36,19 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["Completions", "Ticket"]
 
+DISK: Final = durability_level("disk")
+
 
 @public
 class Ticket:
     """A message that is in the log, on its way to the promise it was put with."""
 
-    __slots__ = ("_callbacks", "_completions", "_error", "_level", "_result", "_state")
+    __slots__ = ("_asked", "_callbacks", "_completions", "_error", "_result", "_state")
 
     def __init__(self, completions: Completions, result: PutResult, level: str) -> None:
         self._completions = completions
         self._result = result
-        self._level = level
+        self._asked = durability_level(level)
         # These three change under the lock of the completions. "late": callbacks were called with a
         # timeout; the promise may still be met, and a later callback asks again.
         self._state: Literal["pending", "late", "done", "failed"] = "pending"
@@ -63,7 +66,7 @@ class Ticket:
 
         Raises nothing.
         """
-        return self._settled or self._met or self._completions.failure() is not None
+        return self._settled or self._met or self._completions.failure(self._asked) is not None
 
     @property
     def _settled(self) -> bool:
@@ -71,7 +74,7 @@ class Ticket:
 
     @property
     def _met(self) -> bool:
-        return self._completions.reached(self.end_offset, self._level)
+        return self._completions.reached(self.end_offset, self._asked)
 
     def result(self, timeout_s: float | None = None, **unknown: Never) -> PutResult:
         """Waits until the promise is met; gives the PutResult.
@@ -90,7 +93,7 @@ class Ticket:
             # Inside a callback a timeout is raised, not waited for: its thread serves others, too.
             if self._error is not None and (self._settled or self._completions.in_callback):
                 raise without_frames(self._error)
-            self._completions.wait(self._result, self._level, timeout_s)
+            self._completions.wait(self._result, self._asked, timeout_s)
         return self._result
 
     def exception(self, timeout_s: float | None = None, **unknown: Never) -> BaseException | None:
@@ -200,7 +203,8 @@ class Completions:
         self.lock = threading.RLock()
         self._token = syscalls.process_token()
         self._starting = SignalSafeLock()
-        self._pending: list[tuple[int, int, float, Ticket]] = []
+        # The last: whether it is on disk, and its time for other machines has begun.
+        self._pending: list[tuple[int, int, float, Ticket, bool]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -218,22 +222,31 @@ class Completions:
         """Whether this is the thread that calls callbacks."""
         return self._thread is not None and runs_here(self._thread)
 
-    def wait(self, result: PutResult, level: str, timeout_s: float | None) -> None:
-        """Blocks until `result` met `level`; raises as Ticket.result says."""
+    def wait(self, result: PutResult, asked: int, timeout_s: float | None) -> None:
+        """Blocks until `result` met the promise; raises as Ticket.result says."""
         left_ms = self._timeout_ms if timeout_s is None else timeout_ms(timeout_s)
-        if not self._log.wait(result.end_offset, ("memory", "os", "disk").index(level), left_ms):
+        started = time.monotonic()
+        if not self._log.wait(result.end_offset, min(asked, DISK), left_ms):
             raise DurabilityTimeoutError(
                 f"physical offset {result.physical_offset}: not known to be on disk after "
                 f"{left_ms} ms",
                 result,
             )
+        copies = self._log.group.copies
+        if asked > DISK and copies is not None:
+            rest_ms = left_ms - int(1000 * (time.monotonic() - started))
+            rest_ms = copies.timeout_ms if timeout_s is None else max(0, rest_ms)
+            self._log.await_copies(result.end_offset, asked, rest_ms, result)
 
-    def reached(self, offset: int, level: str) -> bool:
-        """Whether an offset met the promise `level`."""
-        if level == "memory":
-            return True
-        positions = self._positions
-        return offset <= (positions.flushed if level == "disk" else positions.committed)
+    def reached(self, offset: int, asked: int) -> bool:
+        """Whether an offset met the promise `asked`."""
+        positions, copies = self._positions, self._log.group.copies
+        if asked < DISK:
+            return asked == 0 or offset <= positions.committed
+        on_disk = offset <= positions.flushed
+        if asked == DISK or copies is None or not on_disk:
+            return on_disk
+        return copies.met(offset, asked)
 
     def watch(self, ticket: Ticket) -> None:
         """Completes `ticket` when the log has moved far enough, fails it after the timeout."""
@@ -242,10 +255,10 @@ class Completions:
         with self.lock:
             closed = self._closed
             if not closed:
-                entry = (ticket.end_offset, next(self._numbers), deadline, ticket)
+                entry = (ticket.end_offset, next(self._numbers), deadline, ticket, False)
                 heapq.heappush(self._pending, entry)
         if closed:
-            met = self.reached(ticket.end_offset, ticket._level)
+            met = self.reached(ticket.end_offset, ticket._asked)
             ticket._complete(None if met else StoreClosedError("the store was closed"))
             return
         self._log.request_flush(ticket.end_offset)
@@ -269,41 +282,55 @@ class Completions:
             with self.lock:
                 if self._closed and not self._pending:
                     return
-                next_at = min((deadline for _, _, deadline, _ in self._pending), default=None)
+                next_at = min((deadline for _, _, deadline, _, _ in self._pending), default=None)
             left_s = None if next_at is None else max(0.0, next_at - time.monotonic())
             progress.wait(seen, None if left_s is None else math.ceil(left_s * 1000))
 
     def _due(self) -> list[tuple[Ticket, BaseException | None]]:
         due: list[tuple[Ticket, BaseException | None]] = []
         failure = self.failure()
-        now = time.monotonic()
+        copies, now = self._log.group.copies, time.monotonic()
         with self.lock:
             keep = []
             for entry in self._pending:
-                _, _, deadline, ticket = entry
-                if self.reached(ticket.end_offset, ticket._level):
+                end, number, deadline, ticket, staged = entry
+                asked, result = ticket._asked, ticket._result
+                error: BaseException | None = None
+                if self.reached(end, asked):
                     due.append((ticket, None))
-                elif failure is not None:
-                    due.append((ticket, failure))
+                    continue
+                if failure is not None:
+                    error = failure
+                elif asked > DISK and copies is not None and self.reached(end, DISK):
+                    # A wait of its own (K-72).
+                    error = copies.error if staged else copies.unworthy(result, asked)
+                    if not staged:
+                        deadline = now + copies.timeout_ms / 1000
+                    elif deadline <= now:
+                        error = error or copies.late(result, asked)
+                    staged = True
                 elif deadline <= now:
-                    timeout = DurabilityTimeoutError(
-                        f"not known to be on disk after {self._timeout_ms} ms", ticket._result
+                    error = DurabilityTimeoutError(
+                        f"not known to be on disk after {self._timeout_ms} ms", result
                     )
-                    due.append((ticket, timeout))
+                if error is None:
+                    keep.append((end, number, deadline, ticket, staged))
                 else:
-                    keep.append(entry)
+                    due.append((ticket, error))
             heapq.heapify(keep)
             self._pending = keep
         due.sort(key=lambda item: item[0].end_offset)
         return due
 
-    def failure(self) -> BaseException | None:
-        """Why nothing is promised any more: the store failed or closed. None while it works."""
+    def failure(self, asked: int = DISK) -> BaseException | None:
+        """Why such a promise is not met any more: the store failed or closed. None while it
+        works."""
         try:
             self._check()
         except RocketStoreError as error:
             return error
-        return None
+        copies = self._log.group.copies
+        return copies.error if copies is not None and asked > DISK else None
 
     def close(self) -> None:
         """Ends the thread. Tickets that are still pending have been flushed or failed by now."""

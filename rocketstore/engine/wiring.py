@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.append.copies import check_promise
 from rocketstore._native.append.direct_write import WriteThrough
 from rocketstore._native.append.page_populator import PagesAhead
 from rocketstore._native.append.zero_fill import prewrite
@@ -182,6 +183,7 @@ class Wiring:
         self.commit_log = self._make_commit_log()
         self.commit_log.log.max_message_size_bytes = config.max_message_size_bytes
         self.commit_log.log.put_times = put_times
+        self._keep_copies()
         self._connect_populator()
         parts.dispatcher.attach(self.commit_log.log.dispatch_signal, own.page, self.commit_log.fail)
         self.queue_files = QueuePreallocator(self.fail)
@@ -191,6 +193,13 @@ class Wiring:
         self._connect_committer()
         self.checkpointer = self._make_checkpointer()
         self.checkpointer.begin()
+
+    def _keep_copies(self) -> None:
+        """Before anything puts."""
+        if self.parts.options.has_replicas:
+            self.commit_log.log.group.keep_copies()
+        else:
+            check_promise(None, self.parts.config.durability)
 
     def fail(self, cause: BaseException) -> None:
         """A worker ended with an error: so does the store."""
@@ -342,7 +351,7 @@ class Wiring:
             self.fail,
             ring=self.ring,
             committer=self.committer,
-            sync_mode=config.durability == "disk",
+            sync_mode=config.promises_disk,
             interval_ms=config.flush_interval_ms,
             timed=config.flush_timed,
             least_pages=config.flush_least_pages,
@@ -413,7 +422,7 @@ def _write_path(parts: ReadParts) -> tuple[RingBuffer | None, WriteBufferPool | 
         )
     if config.durability == "memory" and parts.log.file_size:
         return None, WriteBufferPool(config.transient_pool_buffers, parts.log.file_size)
-    if config.durability == "disk" or not system.mapped_writes:
+    if config.promises_disk or not system.mapped_writes:
         return RingBuffer(max(config.write_buffer_bytes, ring_bytes(config))), None
     return None, None
 

@@ -36,6 +36,13 @@ GAUGES: Final = {
     "messages": "Messages that the queues of a topic hold.",
     "group_lag_messages": "Messages of a topic that a group has not committed; of a queue where it "
     "never did, all.",
+    "replication_peers": "Replicas that are connected to a master; of a replica 1 while its master "
+    "is.",
+    "replication_lag_bytes": "What the disk of a replica lacks of its master's log, of a master by "
+    "the address of each replica that is connected.",
+    "replication_lag_seconds": "How long it has lacked some of it; 0 while it lacks nothing.",
+    "replication_stopped": "1: a replica does not go on by itself, by the class of the error; or a "
+    "master serves no replicas any more.",
 }
 COUNTERS: Final = {
     "put_messages": "Messages that were stored since the store was opened.",
@@ -43,6 +50,9 @@ COUNTERS: Final = {
     "put_failures": "Puts that reached the log and were not stored.",
     "reads": "Reads that found messages, and that found none.",
     "read_messages": "Messages that were read.",
+    "replication_connections": "Connections of replication since the store was opened: each one "
+    "beyond the first of a peer is a reconnect.",
+    "replication_bytes": "Bytes of the log that they carried.",
 }
 SUMMARIES: Final = {
     "put_seconds": "Times of calls that wait for the disk; of puts that wait for nothing a sample.",
@@ -123,6 +133,7 @@ class _Samples:
         try:
             self.ask("", lambda: self.positions(store))
             self.ask("", lambda: self.counted(store.stats()))
+            self.ask("", lambda: self.replication(store))
             self.ask("", lambda: self.topics(store))
         except (StoreClosedError, StoreReplacedError):
             self.taken, self.errors = [], {}
@@ -170,6 +181,20 @@ class _Samples:
         for position in ("begin", "dispatched", "flushed", "visible", "end"):
             offset = getattr(store, f"{position}_offset")
             self.add("position_bytes", offset, position=position)
+
+    def replication(self, store: Store) -> None:
+        """Of an open store that is a master or a replica."""
+        status = store.replication
+        if status.protocol is None:
+            return
+        self.add("replication_peers", len(status.peers))
+        for peer in status.peers:
+            self.add("replication_lag_bytes", peer.lag_bytes, peer=peer.address)
+            self.add("replication_lag_seconds", peer.lag_s, peer=peer.address)
+        if status.error is not None:
+            self.add("replication_stopped", 1, error=type(status.error).__name__)
+        self.add("replication_connections", status.connections, "_total")
+        self.add("replication_bytes", status.bytes, "_total")
 
     def messages(self, store: Store, topic: str, bounds: dict[int, tuple[int, int]]) -> None:
         """Fills `bounds`: the smallest and the next offset of each queue."""

@@ -27,7 +27,22 @@ DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 
 #: "memory": copied to the write buffer; survives nothing before it is committed (RocketMQ:
 #: ASYNC_FLUSH with transientStorePoolEnable). "os": handed to the kernel; survives the death of the
 #: process (ASYNC_FLUSH). "disk": covered by a sync; survives the loss of power (SYNC_FLUSH).
-Durability = Literal["memory", "os", "disk"]
+#: "replicas(n)": on the disks of n machines, this one included; survives the loss of n - 1 of them
+#: (SYNC_MASTER). "replicas" alone means two.
+Durability = Literal[
+    "memory",
+    "os",
+    "disk",
+    "replicas",
+    "replicas(2)",
+    "replicas(3)",
+    "replicas(4)",
+    "replicas(5)",
+    "replicas(6)",
+    "replicas(7)",
+    "replicas(8)",
+    "replicas(9)",
+]
 
 
 def durability_of(value: object) -> Durability:
@@ -38,11 +53,11 @@ def durability_of(value: object) -> Durability:
     """
     for known in get_args(Durability):
         if isinstance(value, str) and value == known:
-            found: Durability = known
+            found: Durability = "replicas(2)" if known == "replicas" else known
             return found
-    if isinstance(value, str) and re.fullmatch(r"replicas(\(\d+\))?", value):
-        raise ConfigError("durability", value, "needs replication, which is not part of this store")
-    raise ConfigError("durability", value, 'must be "memory", "os" or "disk"')
+    raise ConfigError(
+        "durability", value, 'must be "memory", "os", "disk" or "replicas(n)", n 2 … 9'
+    )
 
 
 def split_host(host: str) -> tuple[bytes, int]:

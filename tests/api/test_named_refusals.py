@@ -62,7 +62,7 @@ def test_an_offset_out_of_range_names_its_queue(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [True, None, 1, b"disk"])
 def test_an_option_of_a_few_words_names_them(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r'durability = .*: must be "memory", "os" or "disk"'):
+    with pytest.raises(ConfigError, match=r'durability = .*: must be "memory", "os", "disk" or'):
         StoreConfig(durability=wrong)
     with pytest.raises(ConfigError, match=r'visible = .*: must be "auto", "flushed" or "committed'):
         StoreConfig(visible=wrong)

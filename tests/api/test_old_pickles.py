@@ -16,6 +16,8 @@ from tests.support.paths import ROOT
 NEW_ERRORS = {
     rocketstore.BookmarkError,
     rocketstore.CronSyntaxError,
+    rocketstore.DivergedError,
+    rocketstore.FencedError,
     rocketstore.FilterSyntaxError,
     rocketstore.InvalidGroupError,
     rocketstore.NoGroupError,

@@ -207,6 +207,14 @@ class OracleStore:
         fields = {"topic": topic, "queue_id": queue_id, "time_ms": time_ms, "upper": upper}
         return int(self._ask("offset_by_time", **fields)["queue_offset"])
 
+    def follow(self, address: str) -> None:
+        """Makes a store with `brokerRole` SLAVE a slave of the master there."""
+        self._ask("follow", address=address)
+
+    def end(self) -> int:
+        """Where its log ends."""
+        return int(self._ask("end")["max_offset"])
+
     def shutdown(self) -> None:
         self._ask("shutdown")
 

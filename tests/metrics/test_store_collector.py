@@ -17,6 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import rocketstore
 from rocketstore.log.commitlog.running_flags import Reason
 from rocketstore.metrics import StoreCollector
+from rocketstore.replication import Master, Replica
+from tests.support.small_store import open_small
+from tests.support.waiting import wait_until
 
 Labels = frozenset[tuple[str, str]]
 
@@ -274,3 +277,40 @@ def test_who_lacks_prometheus_client_hears_what_brings_it(monkeypatch: pytest.Mo
     with pytest.raises(ModuleNotFoundError) as caught:
         importlib.import_module("rocketstore.metrics")
     assert str(caught.value) == "metrics need prometheus_client: pip install 'rocketstore[metrics]'"
+
+
+def test_a_scrape_tells_how_far_copies_are(tmp_path: Path) -> None:
+    with open_small(tmp_path / "master", replication=Master(listen="127.0.0.1:0")) as master:
+        placed = master.writer("orders").put(b"x")
+        address = str(master.replication.address)
+        with open_small(tmp_path / "copy", replication=Replica(master=address)) as copy:
+            wait_until(lambda: [one.synced for one in master.replication.peers] != [0])
+            wait_until(lambda: copy.replication.caught_up)
+            peer = master.replication.peers[0].address
+            found = scraped({"master": master, "copy": copy})
+            for store, other in (("master", peer), ("copy", address)):
+                assert value(found, "replication_peers", store=store) == 1
+                assert value(found, "replication_lag_bytes", store=store, peer=other) == 0
+                assert value(found, "replication_lag_seconds", store=store, peer=other) == 0
+                assert value(found, "replication_connections_total", store=store) >= 1
+                assert value(found, "replication_bytes_total", store=store) >= placed.end_offset
+        wait_until(lambda: not master.replication.peers)
+        found = scraped({"master": master})
+        assert value(found, "replication_peers", store="master") == 0
+        assert "replication_lag_bytes" not in names(found, "master")
+        master.writer("orders").put(b"y")
+    with open_small(tmp_path / "master") as plain:
+        assert not any("replication" in name for name in names(scraped({"s": plain}), "s"))
+
+
+def test_a_scrape_tells_that_a_copy_stopped(tmp_path: Path) -> None:
+    for name in ("master", "other"):
+        with open_small(tmp_path / name, replication=Master(listen="127.0.0.1:0")) as master:
+            master.writer("orders").put(b"x")
+            settings = Replica(master=str(master.replication.address))
+            with open_small(tmp_path / "copy", replication=settings) as copy:
+                wait_until(lambda: copy.replication.caught_up or copy.replication.error)
+                found = scraped({"copy": copy})
+                stopped = [key for key in found if key[0] == "replication_stopped"]
+                assert len(stopped) == (name == "other")
+                assert value(found, "open", store="copy") == 1

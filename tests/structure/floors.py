@@ -40,7 +40,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the store that users hold", ("service_access",)),
     ("the store that users hold", ("shipping", "store_puts")),
     ("the store that users hold", ("store",)),
-    ("guests of a store", ("services", "replication", "completion_port")),
+    ("guests of a store", ("services", "completion_port")),
+    ("guests of a store", ("replication",)),
     ("the functions that users call", ("api",)),
     ("tools", ("tools",)),
     ("the package itself", ("__init__",)),
@@ -58,13 +59,15 @@ PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"
     for name in (
         *("archive", "arrow", "columns", "config", "consuming", "errors", "filters", "message"),
-        *("puts", "scanning", "spark", "stats", "store_info", "testing", "tools", "values"),
+        *("puts", "replication", "scanning", "spark", "stats", "store_info", "testing", "tools"),
+        "values",
     )
 )
 
 #: Arrows that point up all the same: (room, imported room) -> why.
 ACCEPTED: dict[tuple[str, str], str] = {
     ("errors", "_native.append"): "annotation only: DurabilityTimeoutError says what was stored",
+    ("service_access", "replication"): "Store.replication loads what it leads to",
     ("service_access", "services"): "Store.retention and the like load what they lead to",
     ("scanning", "arrow"): "Scan.to_arrow loads the face that it is a method for",
     ("spark", "cli"): "spark-submit runs the command line",

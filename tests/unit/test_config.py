@@ -157,11 +157,18 @@ def test_durability_is_a_plain_text(text: Durability) -> None:
     assert type(StoreConfig(durability=given).durability) is str
 
 
-@pytest.mark.parametrize("text", ["replicas(2)", "replicas(1)", "replicas"])
-def test_replicas_need_replication(text: str) -> None:
+@pytest.mark.parametrize("text", ["replicas(1)", "replicas(10)", "replicas(2", "replicas()"])
+def test_a_promise_of_other_machines_names_how_many(text: str) -> None:
     error = refusal(durability=text)
     assert error.field == "durability"
-    assert "needs replication" in error.allowed
+    assert "n 2 … 9" in error.allowed
+
+
+def test_replicas_alone_are_two() -> None:
+    """K-73: this machine and another one."""
+    config = StoreConfig(durability="replicas")
+    assert config.durability == "replicas(2)"
+    assert config.promises_disk and config.visible_is_flushed
 
 
 def test_visible_end_follows_the_durability_unless_said() -> None:

@@ -9,6 +9,7 @@ Read in this order:
     guarded_append.pxd    the call of `csrc` that appends, safe from a failing page
     appender              the log as an appender sees it: its segment, its limits, its lock
     try_append.pxd        an append that never waits, for event loops
+    copies                puts that wait for the disks of other machines
     group_commit          one sync for all puts that wait (D-05)
     direct_write          a record written around the mapping where its pages are not there yet
     page_populator        pages of the next part of the log, made ready in the background
@@ -23,6 +24,7 @@ MODULES: Final = (
     "page_populator",
     "zero_fill",
     "direct_write",
+    "copies",
     "group_commit",
     "appender",
 )

@@ -34,6 +34,7 @@ cdef class Log:
     cdef object segment_buffer
     cdef object next_buffer
     cdef int state
+    cdef readonly bint copies_only  # a copy of another log
     cdef EventCount woken
     cdef bint buffered
     cdef int met  # the promise that every append meets at once

@@ -20,7 +20,8 @@ from rocketstore._native.format.csrc cimport (
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.sync.durations cimport Durations
-from rocketstore._native.append.group_commit cimport BUSY, FAILED, GroupCommit
+from rocketstore._native.append.copies cimport Copies, copies_of
+from rocketstore._native.append.group_commit cimport BUSY, FAILED, IDLE, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
 )
@@ -29,7 +30,7 @@ from rocketstore._native.append.too_large cimport refuse_size
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, set_host
+from rocketstore._native.append.put_result cimport DISK, MEMORY, OS, PutResult, set_host
 from rocketstore._native.os.syscalls cimport check_forked, forked_since, process_token
 from rocketstore._native.sync.wait_queue cimport WaitQueue
 from rocketstore._native.sync.futex cimport Mutex, EventCount, now_ns, wall_ns
@@ -47,6 +48,10 @@ cdef enum:
     STATE_OPEN = 1
     STATE_REFUSING = 2  # a running flag forbids puts
     STATE_FAILED = 3  # the owner knows why
+    STATE_COPYING = 4  # a copy of another log: bytes as they are, and no puts
+
+cdef enum:
+    TOGETHER_NS = 50_000_000  # a put waits for this disk and for others in one sleep, for so long
 
 cdef int64_t standing_ns() noexcept nogil:
     return 0
@@ -181,13 +186,23 @@ cdef class Log:
             rs_store_int64(&self.clock_offset_ns, when_ms * 1_000_000)
             self.mutex.unlock()
 
+    def copy_only(self):
+        """The log is a copy of another one: from here on it takes bytes as they are, and no puts."""
+        check_forked(self.token)
+        with nogil:
+            self.mutex.lock()
+            self.copies_only = True
+            if rs_load_int(&self.state) == STATE_OPEN:
+                rs_store_int(&self.state, STATE_COPYING)
+            self.mutex.unlock()
+
     def refuse(self, bint closed, bint failed=False):
         """No append after this returns: closed or failed for good, else until admit()."""
         cdef int state = STATE_CLOSED if closed else STATE_FAILED if failed else STATE_REFUSING
         check_forked(self.token)
         with nogil:
             self.mutex.lock()
-            if closed or rs_load_int(&self.state) in (STATE_OPEN, STATE_REFUSING):
+            if closed or rs_load_int(&self.state) in (STATE_OPEN, STATE_REFUSING, STATE_COPYING):
                 rs_store_int(&self.state, state)
             self.mutex.unlock()
         self.group.stir()
@@ -197,7 +212,7 @@ cdef class Log:
         with nogil:
             self.mutex.lock()
             if rs_load_int(&self.state) == STATE_REFUSING:
-                rs_store_int(&self.state, STATE_OPEN)
+                rs_store_int(&self.state, STATE_COPYING if self.copies_only else STATE_OPEN)
             self.mutex.unlock()
 
     def snapshot(self):
@@ -379,8 +394,10 @@ cdef class Log:
             self.owner.half_full()
         return 0
 
-    def append_raw(self, int64_t start, const uint8_t[::1] data not None):
-        """Appends bytes as they are at exactly `start`; ValueError when the log ends elsewhere."""
+    def append_raw(self, int64_t start, const uint8_t[::1] data not None, int64_t last_record=-1,
+                   int64_t stored_ms=0):
+        """Appends bytes as they are at exactly `start`; ValueError when the log ends elsewhere. Their last
+        record begins at `last_record`, and was stored at `stored_ms`, where that is known."""
         cdef rs_appended appended
         cdef rs_status status
         cdef rs_span span
@@ -390,13 +407,19 @@ cdef class Log:
         span.bytes = &data[0]
         span.size = <size_t>data.shape[0]
         while True:
-            self.ready()
+            check_forked(self.token)
+            if rs_load_int(&self.state) not in (STATE_OPEN, STATE_COPYING):
+                raise self.owner.refusal()
             with nogil:
                 self.mutex.lock()
                 status = <rs_status>REFUSED
-                if rs_load_int(&self.state) == STATE_OPEN:
+                if rs_load_int(&self.state) in (STATE_OPEN, STATE_COPYING):
                     status = guarded_append_raw(&self.log, start, span, &appended)
                 status = self.settle_locked(status)
+                if status == RS_OK:
+                    self.log.last_record_start = last_record
+                    if self.log.last_store_timestamp_ms < stored_ms:
+                        self.log.last_store_timestamp_ms = stored_ms
                 self.mutex.unlock()
             if status == RS_OK:
                 self.after(&appended)
@@ -428,13 +451,17 @@ cdef class Log:
         self.group.want(offset)
 
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
-        """Until everything below `end_offset` is committed (OS) or flushed (DISK). 1: yes, 0: timeout.
-        Raises what the owner says when the store fails or closes meanwhile."""
+        """Until everything below `end_offset` is committed (OS) or flushed (DISK, and above it). 1: yes, 0: timeout.
+        Raises what the owner says when the store fails or closes meanwhile. Above DISK the thread stands in
+        line for other machines, which get what is flushed: as a rule both waits are one sleep."""
         cdef int64_t deadline, left, started
-        cdef int found, stirs
-        cdef WaitQueue line = self.group.flushed_queue
+        cdef int found = IDLE, stirs
+        cdef bint stood = False
+        cdef WaitQueue line = self.group.flushed_queue, others = None
         cdef size_t at = RS_POSITIONS_AT_FLUSHED
-        if level != DISK:
+        if level > DISK:
+            others = self.group.copies.lines[copies_of(level)]
+        elif level != DISK:
             line, at = self.group.committed_queue, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
@@ -446,13 +473,22 @@ cdef class Log:
             self.owner.check_waitable()
             left = deadline - now_ns()
             with nogil:  # once: who gives up the GIL among many does not get it back at once
-                found = self.group.wait_for(line, at, end_offset, timeout_ms * 1_000_000,
-                                            deadline, stirs)
+                if (level > DISK and not stood
+                        and self.group.copies.worth_a_wait(copies_of(level), end_offset)):
+                    stood = True
+                    self.group.lead(timeout_ms * 1_000_000)
+                    self.group.want(end_offset)
+                    self.group.copies.stand(others, copies_of(level), end_offset,
+                                            min(deadline, started + TOGETHER_NS),
+                                            &self.group.stirs, stirs)
+                if rs_position_load(self.log.positions, at) < end_offset:
+                    found = self.group.wait_for(line, at, end_offset, timeout_ms * 1_000_000,
+                                                deadline, stirs)
             if found == FAILED:
                 self.owner.fail(self.group.failure())
                 continue
-            if found == BUSY:
-                line.goes_on(True)
+            if found == BUSY or stood:
+                (others if stood else line).goes_on(True)
                 PyErr_CheckSignals()
             if rs_position_load(self.log.positions, at) >= end_offset:
                 left = now_ns() - started
@@ -462,6 +498,21 @@ cdef class Log:
             if left <= 0:
                 self.group.want(end_offset)  # who asks again, with no time at all, has it flushed, too
                 return 0
+
+    def confirm(self, int copies, int64_t offset):
+        """As Copies.confirm; whoever waits hears of it. Any thread may."""
+        self.group.copies.confirm(copies, offset)
+        self.group.progress.notify_c()
+
+    def end_copies(self, error not None):
+        """As Copies.end; whoever waits hears of it."""
+        self.group.copies.end(error)
+        self.group.stir()
+
+    def await_copies(self, int64_t end_offset, int level, int64_t limit_ms, PutResult result=None):
+        """Until the machines that a level above DISK names have it; ReplicaTimeoutError and its kin."""
+        self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset, level,
+                               limit_ms, result)
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from rocketstore._native.append.copies cimport Copies
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.wait_queue cimport WaitQueue
@@ -21,6 +22,7 @@ cdef class GroupCommit:
     cdef readonly EventCount signal
     cdef readonly EventCount progress
     cdef readonly int64_t flushes
+    cdef readonly Copies copies  # None: no other machine has the log
     cdef WaitQueue committed_queue
     cdef WaitQueue flushed_queue
     cdef EventCount dispatch_signal

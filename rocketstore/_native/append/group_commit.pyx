@@ -10,6 +10,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 
+from rocketstore._native.append.copies cimport Copies
 from rocketstore._native.format.csrc_atomic cimport (
     rs_fence, rs_load_int, rs_load_int64, rs_store_int, rs_store_int64, rs_store_max,
 )
@@ -94,7 +95,15 @@ cdef class GroupCommit:
         rs_store_int(&self.stirs, self.stirs + 1)
         self.flushed_queue.release(INT64_MAX)
         self.committed_queue.release(INT64_MAX)
+        if self.copies is not None:
+            self.copies.stir()
         self.progress.notify_c()
+
+    def keep_copies(self):
+        """Puts may wait for other machines from here on."""
+        if self.copies is None:
+            self.copies = Copies()
+        return self.copies
 
     cdef int lead(self, int64_t patience_ns) noexcept nogil:
         cdef int64_t flushed

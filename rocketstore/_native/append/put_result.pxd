@@ -5,7 +5,7 @@ from rocketstore._native.format.csrc cimport rs_appended, rs_host
 cdef enum:
     MEMORY = 0
     OS = 1
-    DISK = 2
+    DISK = 2  # above it: on the disks of so many machines, `copies_of`
 
 cpdef str durability_name(int level)
 cpdef int durability_level(object name) except -1

@@ -53,7 +53,7 @@ class PutResult:
 
     @property
     def durability(self) -> Durability:
-        """ "memory", "os" or "disk": the promise that was met when the call returned."""
+        """ "memory", "os", "disk" or "replicas(n)": the promise that was met when the call returned."""
 
     @property
     def message_id(self) -> str:

@@ -1,4 +1,4 @@
-"""What a put gives back, and the three promises a put can have met."""
+"""What a put gives back, and the promises a put can have met."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -14,7 +14,7 @@ cdef extern from *:
     """
     void rs_name(object type, const char *name)
 
-cdef tuple DURABILITIES = ("memory", "os", "disk")
+cdef tuple DURABILITIES = ("memory", "os", "disk", *[f"replicas({n})" for n in range(2, 10)])
 
 
 cpdef str durability_name(int level):
@@ -22,10 +22,15 @@ cpdef str durability_name(int level):
 
 
 cpdef int durability_level(object name) except -1:
-    for level in range(3):
+    for level in range(DISK + 1):
         if name == DURABILITIES[level]:
             return level
-    raise ValueError(f"durability = {name!r}: one of 'memory', 'os', 'disk'")
+    if name in DURABILITIES:
+        return DURABILITIES.index(name)
+    if name == "replicas":
+        return DISK + 1
+    raise ValueError(
+        f"durability = {name!r}: one of 'memory', 'os', 'disk', 'replicas(2)' … 'replicas(9)'")
 
 
 cdef int64_t number_of(str name, object value, int64_t low, int64_t high) except? -1:
@@ -63,7 +68,7 @@ cdef class PutResult:
 
     @property
     def durability(self):
-        """ "memory", "os" or "disk": the promise that was met when the call returned."""
+        """ "memory", "os", "disk" or "replicas(n)": the promise that was met when the call returned."""
         return DURABILITIES[self.level]
 
     @property

@@ -14,6 +14,9 @@ from rocketstore._native.format.csrc cimport (
     rs_message, rs_position_load,
 )
 from rocketstore._native.put.property_builder cimport Text, text_free, text_start
+from rocketstore._native.append.copies cimport (
+    COPIES_MAX, LATE, TOO_FEW, Copies, check_level, copies_of, ended,
+)
 from rocketstore._native.append.put_result cimport DISK, PutResult, durability_level, put_result
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.sync.futex cimport EventFd, EventCount, now_ns
@@ -46,7 +49,9 @@ cdef class Wait:
     cdef int64_t end_offset
     cdef int64_t size
     cdef int64_t due_ns
+    cdef int64_t began_ns
     cdef int level
+    cdef int then  # the promise beyond the disk that it waits for once it is there, or 0
     cdef PutResult result
     cdef object waiter
 
@@ -62,8 +67,8 @@ cdef class CompletionPort:
     cdef Log log
     cdef EventFd bell
     cdef EventCount arrival
-    cdef list lines, arrival_waiters  # the lines: of waits for `os` and for `disk`
-    cdef Py_ssize_t[2] heads
+    cdef list lines, arrival_waiters  # the lines: of waits for `os`, for `disk`, and for so many machines each
+    cdef Py_ssize_t[COPIES_MAX + 1] heads
     cdef readonly int64_t pending
     cdef readonly int64_t pending_bytes
     cdef public int64_t max_pending  # bounds of `full`
@@ -120,7 +125,7 @@ cdef class CompletionPort:
             ValueError: the writer is of another store, or there is no such durability.
             StoreClosedError: the port or the store was closed.
         """
-        cdef int level = writer.level if durability is None else durability_level(durability)
+        cdef int level = writer.level if durability is None else writer.asked_for(durability, None)
         cdef int64_t started = writer.begun(level) if level <= writer.log.met else 0
         cdef PutResult result
         if self.is_full():
@@ -195,7 +200,9 @@ cdef class CompletionPort:
         Raises:
             ValueError: there is no such durability.
         """
-        durability_level(durability)
+        cdef int level = durability_level(durability)
+        if self.log is not None:
+            check_level(self.log.group.copies, level)
 
     cdef int promised(self, PutResult result, int level, waiter) except -1:
         if level <= result.level:
@@ -208,7 +215,6 @@ cdef class CompletionPort:
 
     cdef int wait_for(self, int64_t end_offset, int64_t size, int level, PutResult result,
                       object waiter) except -1:
-        cdef list line = self.lines[level - 1]
         cdef Wait wait = Wait.__new__(Wait)
         cdef bint first = self.pending == 0
         cdef int64_t wrote
@@ -216,27 +222,24 @@ cdef class CompletionPort:
             raise StoreReadOnlyError(
                 "flush: the store was opened with mode='r'; open it with 'rw' or 'r+'")
         self.check_open()
+        check_level(self.log.group.copies, level)
         wrote = rs_position_load(self.log.log.positions, RS_POSITIONS_AT_WROTE)
         if end_offset > wrote:
             raise ValueError(f"end_offset = {end_offset}: the log ends at {wrote}")
-        wait.end_offset, wait.size, wait.level = end_offset, size, level
-        wait.due_ns = now_ns() + self.timeout_ns
+        wait.end_offset, wait.size, wait.level = end_offset, size, min(level, <int>DISK)
+        wait.then = level if level > DISK else 0
+        wait.began_ns = now_ns()
+        wait.due_ns = wait.began_ns + self.timeout_ns
         wait.result, wait.waiter = result, waiter
         # The bell first: a flush that comes now has been noticed here, or it rings.
         if first:
             self.bell.arm_c()
         if self.reached(wait):
-            self.finish(wait, now_ns())
+            if not self.finish(wait, now_ns()):
+                return ATTEND if first else IN_LINE
             self.raise_what_they_raised()
             return MET
-        # Before the head there are no waits any more: a waiter that is told puts again while all are settled.
-        if (self.heads[level - 1] < len(line)
-                and (<Wait>line[len(line) - 1]).end_offset > end_offset):
-            insort(line, wait, lo=self.heads[level - 1])
-        else:
-            line.append(wait)
-        self.pending += 1
-        self.pending_bytes += size
+        self.stand(wait)
         if self.log.state != 1:
             self.bell.ring_c()  # closed or failed meanwhile: settle says which
         if end_offset > self.wanted:
@@ -245,6 +248,22 @@ cdef class CompletionPort:
             if self.unasked >= ASK_EVERY:
                 self.request_flush()
         return ATTEND if first or self.unasked == 1 else IN_LINE
+
+    cdef int stand(self, Wait wait) except -1:
+        cdef int at = wait.level - 1
+        cdef list line
+        while len(self.lines) <= at:
+            self.lines.append([])
+        line = self.lines[at]
+        # Before the head there are no waits any more: a waiter that is told puts again while all are settled.
+        if (self.heads[at] < len(line)
+                and (<Wait>line[len(line) - 1]).end_offset > wait.end_offset):
+            insort(line, wait, lo=self.heads[at])
+        else:
+            line.append(wait)
+        self.pending += 1
+        self.pending_bytes += wait.size
+        return 0
 
     cdef int check_open(self) except -1:
         if self.ended:
@@ -267,13 +286,30 @@ cdef class CompletionPort:
     cdef bint reached(self, Wait wait) noexcept:
         cdef size_t at = (RS_POSITIONS_AT_FLUSHED if wait.level == DISK
                           else RS_POSITIONS_AT_COMMITTED)
+        if wait.level > DISK:
+            return self.log.group.copies.reached(copies_of(wait.level)) >= wait.end_offset
         return rs_position_load(self.log.log.positions, at) >= wait.end_offset
 
-    cdef int finish(self, Wait wait, int64_t now) except -1:
+    cdef bint finish(self, Wait wait, int64_t now) except -1:
+        """Whether it has its answer: one for other machines waits on once it is on this one's disk."""
+        cdef Copies copies = self.log.group.copies
+        if wait.then:
+            wait.level, wait.then = wait.then, 0
+            wait.result.level = DISK
+            if not self.reached(wait):
+                if copies.worth_a_wait(copies_of(wait.level), wait.end_offset):
+                    wait.due_ns = now + copies.timeout_ms * 1_000_000
+                    self.stand(wait)
+                    return False
+                self.took(wait, now)
+                self.tell(wait.waiter, None, copies.shortfall(
+                    wait.result, copies_of(wait.level), TOO_FEW, 0))
+                return True
         self.took(wait, now)
         if wait.result is not None:
             wait.result.level = max(wait.result.level, wait.level)
-        return self.tell(wait.waiter, wait.result, None)
+        self.tell(wait.waiter, wait.result, None)
+        return True
 
     cdef int tell(self, waiter, result, error) except -1:
         """A waiter that raises strands none of those behind it: the first error is raised at the end."""
@@ -296,7 +332,7 @@ cdef class CompletionPort:
 
     cdef void took(self, Wait wait, int64_t now) noexcept:
         if wait.result is not None:  # a waiter may put again, behind `now`, while a line is gone through
-            self.log.put_times.add_c(max(<int64_t>0, now - (wait.due_ns - self.timeout_ns)))
+            self.log.put_times.add_c(max(<int64_t>0, now - wait.began_ns))
 
     # ---- completions ----
 
@@ -321,14 +357,16 @@ cdef class CompletionPort:
 
     cdef int settle_all(self) except -1:
         cdef list waiters
+        cdef int at = 0
         self.bell.arm_c()
-        for at in range(2):
+        while at < len(self.lines):  # one for other machines goes from a line to a later one
             self.settle_line(at)
+            at += 1
         if self.arrival_waiters:
             waiters, self.arrival_waiters = self.arrival_waiters, []
             for waiter in waiters:
                 self.tell(waiter, None, None)
-        if self.pending and self.log.state != 1:
+        if self.pending and (self.log.state != 1 or ended(self.log.group.copies)):
             self.fail_rest()
         if self.pending == 0 and not self.arrival_waiters:
             self.bell.disarm()
@@ -372,9 +410,12 @@ cdef class CompletionPort:
         """The store failed or closed: each waiter hears it by an error of its own, or nobody yet, while the
         last flush of a store that closes is still to come."""
         cdef Wait wait
-        for at in range(2):
+        cdef int at, first = 0 if self.log.state != 1 else DISK  # only what waits for machines
+        for at in range(first, len(self.lines)):
             while self.heads[at] < len(self.lines[at]):
                 try:
+                    if at >= DISK:
+                        self.log.group.copies.check()
                     self.log.owner.check_waitable()
                     return 0
                 except RocketStoreError as error:
@@ -398,12 +439,12 @@ cdef class CompletionPort:
         Raises:
             Exception: what a waiter raised, once all have their answer.
         """
-        cdef int64_t now = now_ns(), next_ns = -1
+        cdef int64_t now = now_ns(), next_ns = -1, due_ns
         cdef list out = []
         cdef Wait wait
         if self.settling:
             return 0.001
-        for at in range(2):
+        for at in range(len(self.lines)):
             kept = []
             for wait in self.lines[at][self.heads[at]:]:
                 if wait.due_ns <= now or self.reached(wait):
@@ -411,13 +452,17 @@ cdef class CompletionPort:
                     out.append(wait)
                     continue
                 kept.append(wait)
-                if next_ns < 0 or wait.due_ns < next_ns:
-                    next_ns = wait.due_ns
+                due_ns = wait.due_ns
+                if wait.then:  # it gets a time of its own in between
+                    due_ns = min(due_ns, now + self.log.group.copies.timeout_ms * 1_000_000 // 8)
+                if next_ns < 0 or due_ns < next_ns:
+                    next_ns = due_ns
             self.lines[at] = kept
             self.heads[at] = 0
         for wait in out:  # the lines are whole again: one that is told may put at once
             if self.reached(wait):
-                self.finish(wait, now)
+                if not self.finish(wait, now) and (next_ns < 0 or wait.due_ns < next_ns):
+                    next_ns = wait.due_ns
             else:
                 self.took(wait, now)
                 self.tell(wait.waiter, None, self.too_late(wait))
@@ -425,6 +470,9 @@ cdef class CompletionPort:
         return None if next_ns < 0 else max(0.001, (next_ns - now) / 1e9)
 
     cdef object too_late(self, Wait wait):
+        cdef Copies copies = self.log.group.copies
+        if wait.level > DISK:
+            return copies.shortfall(wait.result, copies_of(wait.level), LATE, copies.timeout_ms)
         what = ("flushed" if wait.result is None
                 else f"stored at physical offset {wait.result.physical_offset}")
         return DurabilityTimeoutError(

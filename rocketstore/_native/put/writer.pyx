@@ -21,8 +21,10 @@ from rocketstore._native.put.property_builder cimport (
     text_span, text_start, text_tags,
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
+from rocketstore._native.append.copies cimport check_level
 from rocketstore._native.append.put_result cimport (
-    PutResult, durability_level, durability_name, nothing_put, number_of, put_result, set_host,
+    DISK, PutResult, durability_level, durability_name, nothing_put, number_of, put_result,
+    set_host,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
 
@@ -81,6 +83,7 @@ cdef class Writer:
             self.keys = list(keys)  # an iterator would be empty at the second put
         self.level = durability_level(durability)
         self.durability = durability_name(self.level)
+        check_level(log.group.copies, self.level)
         self.timeout_ms = timeout_ms
         self.template.topic.bytes = <const uint8_t *>PyBytes_AS_STRING(topic_bytes)
         self.template.topic.size = <size_t>len(topic_bytes)
@@ -235,7 +238,9 @@ cdef class Writer:
     cdef int asked_for(self, object durability, object timeout_s) except -1:
         if timeout_s is not None:
             timeout_ms(timeout_s)
-        return self.level if durability is None else durability_level(durability)
+        cdef int level = self.level if durability is None else durability_level(durability)
+        check_level(self.log.group.copies, level)
+        return level
 
     @cython.final
     cdef inline int64_t begun(self, int asked) noexcept:
@@ -262,14 +267,20 @@ cdef class Writer:
     @cython.final
     cdef int wait(self, PutResult result, int asked, object timeout_s, int64_t started) except -1:
         cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
-        cdef bint met
-        met = self.log.wait_level(result.end_offset, asked, left_ms)
-        put_took(self.log, started, True)
-        if not met:
-            raise DurabilityTimeoutError(
-                f"stored at physical offset {result.physical_offset}, but not known to be on disk "
-                f"after {left_ms} ms; wait again with store.wait_flushed({result.end_offset}), "
-                f"do not put it again", result)
+        try:
+            if not self.log.wait_level(result.end_offset, asked, left_ms):
+                raise DurabilityTimeoutError(
+                    f"stored at physical offset {result.physical_offset}, but not known to be on "
+                    f"disk after {left_ms} ms; wait again with store.wait_flushed("
+                    f"{result.end_offset}), do not put it again", result)
+            if asked > DISK:  # a wait and an error of its own (K-72)
+                result.level = DISK
+                left_ms -= (now_ns() - started) // 1_000_000
+                if timeout_s is None:
+                    left_ms = self.log.group.copies.timeout_ms
+                self.log.await_copies(result.end_offset, asked, max(<int64_t>0, left_ms), result)
+        finally:
+            put_took(self.log, started, True)
         result.level = <short>asked
         return 0
 

@@ -9,6 +9,7 @@ that a program would want as well.
 - Mend: `recover` after a crash, `repair` damage in the log, `rebuild` queues and index.
 - Copy: `ship` sealed segments to an archive; `compact` the latest message of each key into a new
   store. Remove: `trim` the oldest segments.
+- Replicate: `follow` keeps a copy of the store of a master; `promote` makes a copy the master.
 - Try: `bench` measures this machine; `demo` fills a store, kills its writers and checks every byte.
 - `spark` runs jobs of `rocketstore.spark`.
 

@@ -18,7 +18,9 @@ from rocketstore._native.append.appender import Log
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
+    FencedError,
     MissingSegmentsError,
+    ReplicaStoreError,
     RocketStoreError,
     StoreClosedError,
     StoreFailedError,
@@ -137,6 +139,13 @@ class CommitLog:
         if segment is not None:
             self._watch_half(segment)
 
+    def begin_at(self, start: int) -> None:
+        """An empty log gets its first segment, which begins at `start`: the next append goes there.
+        Raises: as `next_segment`."""
+        with self._rolling:
+            self._take_segment(start, time.monotonic() + self._limits.max_wait_ms / 1000)
+        self._began = start
+
     def fail(self, cause: BaseException) -> None:
         """Latches the store as failed (K-01): puts are refused, waits end, reads go on."""
         if self._failure is None:
@@ -196,10 +205,13 @@ class CommitLog:
                 f"the store is closed; open it again with rocketstore.open({root!r})"
             )
         self._refusals += 1
+        kind = FencedError if self.flags.is_set(Reason.FENCED) else StoreFailedError
+        error: RocketStoreError = kind(f"the store takes no puts: {self.flags}")
         if self._failure is not None:
             error = self._failed("nothing was stored")
-        else:
-            error = StoreFailedError(f"the store takes no puts: {self.flags}")
+        elif self.log.copies_only and self.flags.writeable:
+            copy = self.queue.directory.parent
+            error = ReplicaStoreError(f"{copy} is a copy of another store, which takes the puts")
         if self._refusals % REFUSALS_LOGGED == 1:
             logger.warning(
                 "%s: put refused (%d so far): %s", self.queue.directory, self._refusals, error

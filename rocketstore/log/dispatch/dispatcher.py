@@ -139,6 +139,12 @@ class Dispatcher(Worker):
         self._positions.indexed = indexed
         self._helper.point_index(indexed)
 
+    def begin_at(self, offset: int, begin_log: Callable[[], None]) -> None:
+        """`begin_log` has an empty log begin at `offset`, while nothing is dispatched."""
+        with self._service.turn:
+            begin_log()
+            self.start_at(offset, offset)
+
     def bound_gaps(self, gaps: GapBudget | None, begin: int = 0) -> None:
         """Queue offsets that jump fill no more units than `gaps` has left, and none before a record
         below the physical offset `begin`, up to which an earlier dispatch has decided. None: what

@@ -29,6 +29,7 @@ DEEP_BYTES = 1024
 OWN_NAMES = (
     "blocked_queues",
     "checkpoint",
+    "cut.json",
     "group_offsets",
     "journal",
     "live",
@@ -38,6 +39,7 @@ OWN_NAMES = (
     "queue_files",
     "rebuild",
     "recovery.json",
+    "replication.json",
     "retention.json",
     "shipped.json",
     "store.json",

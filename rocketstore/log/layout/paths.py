@@ -155,6 +155,14 @@ class StoreLayout:
         return self.own / "timers"
 
     @property
+    def replication(self) -> Path:
+        return self.own / "replication.json"
+
+    @property
+    def cut(self) -> Path:
+        return self.own / "cut.json"
+
+    @property
     def removal(self) -> Path:
         return self.own / "removal"
 

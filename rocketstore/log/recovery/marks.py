@@ -44,3 +44,5 @@ class Marks:
     record_crc: bool = True
     #: What a recovery that was stopped half-way left; counts only with our checkpoint.
     progress: RecoveryProgress | None = None
+    #: Where the log is to end although records follow: an order from outside; None without one.
+    cut_at: int | None = None

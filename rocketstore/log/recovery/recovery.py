@@ -16,10 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketstore._native.format.scanner import scan_segment
 from rocketstore.errors import HINTS, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments
+from rocketstore.log.layout.ordered_cut import drop_ordered_cut
 from rocketstore.log.recovery.fingerprint import (
     Verdict,
     discard_checkpoint,
@@ -96,7 +98,11 @@ def recover(
     synced = marks.synced if attempt.mode == "unclean" else 0
     repair = LogRepair(log, layout, checkpoint, base, on_foreign, attempt.keep_progress, synced)
     repair.padded = attempt.mode == "foreign-clean"
+    if attempt.cut_at is not None:
+        repair.why_cut = "behind an ordered cut"
     report = attempt.run(repair, window=window + max_record_bytes, check_crc=check_crc, began=began)
+    if attempt.writes and marks.cut_at is not None:
+        drop_ordered_cut(layout)  # all of the cut is on the disk
     (logger.warning if report.lost or report.cut else logger.info)("%s: %s", layout.root, report)
     return report
 
@@ -114,6 +120,7 @@ class _Recovery:
     verdict: Verdict = NO_VERDICT
     own: OwnCheckpoint | None = None  # only while it speaks of these bytes
     resumed: RecoveryProgress | None = None  # up to our durable offset
+    cut_at: int | None = None  # an order that fits this log
     mode: str = ""
     start: int = 0
     dispatch_start: int = 0
@@ -151,6 +158,7 @@ class _Recovery:
             if log.begin_offset > 0:
                 begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
                 self.notes.append(f"{begin}; {NAME_THEM}")
+        _take_order(self)
         self._resume()
 
     def _judge_links(self) -> None:
@@ -178,7 +186,7 @@ class _Recovery:
         """Continues where an earlier attempt stopped. A cut that it began is finished by our own
         rules: the records below it were judged before."""
         own, progress = self.own, self.marks.progress
-        if own is None or progress is None or self.mode != "unclean":
+        if own is None or progress is None or self.mode != "unclean" or self.cut_at is not None:
             return
         end = min(own.flushed, progress.end)
         if end < progress.start:
@@ -226,22 +234,23 @@ class _Recovery:
             own, resumed, wish = self.own, self.resumed, self.marks.dispatch_from
             if resumed is not None and wish is not None:
                 wish = resumed.dispatch_start
-            self.dispatch_start = self._clamp(min(own.dispatched, own.flushed), wish)
+            self.dispatch_start = self.clamp(min(own.dispatched, own.flushed), wish)
             indexed = min(own.indexed, own.flushed) if self.marks.indexed else own.flushed
-            self.index_start = self._clamp(indexed, self.marks.index_from)
+            self.index_start = self.clamp(indexed, self.marks.index_from)
             wanted = min(own.flushed, self.dispatch_start, self.index_start)
             if resumed is not None and resumed.start <= wanted:
                 wanted = max(wanted, resumed.end)
             self.start = max(begin, own.minimum, wanted)
         elif self.log.files:
             self.start = rocketmq_start(self.log.files, self.marks)
-            self.dispatch_start = self._clamp(self.start, self.marks.dispatch_from)
-            self.index_start = self._clamp(self.start, self.marks.index_from)
+            self.dispatch_start = self.clamp(self.start, self.marks.dispatch_from)
+            self.index_start = self.clamp(self.start, self.marks.index_from)
             self.start = min(self.start, self.dispatch_start, self.index_start)
         elif self.force or not self.writes:
             self.start = self.dispatch_start = self.index_start = self._restart()
+        _start_by_order(self)
 
-    def _clamp(self, offset: int, wish: int | None) -> int:
+    def clamp(self, offset: int, wish: int | None) -> int:
         begin = max(self.log.begin_offset, self.own.minimum if self.own is not None else 0)
         return max(begin, offset if wish is None else min(offset, wish))
 
@@ -276,7 +285,7 @@ class _Recovery:
         )
         limit = self._limit(rules)
         walk = LogWalk(self.log.files, dataclasses.replace(rules, limit=limit))
-        if own is not None:
+        if own is not None and self.cut_at is None:
             walk.last_record_start = own.last_record_start
             walk.last_store_timestamp_ms = own.last_store_timestamp_ms
         known_from = None
@@ -305,6 +314,8 @@ class _Recovery:
         where it was decided, and a clean log ends where it says. No cut was ever decided at a whole
         record: that one is not believed (decision 0031)."""
         own = self.own
+        if self.cut_at is not None:
+            return self.cut_at
         if own is None or (own.cut < 0 and self.mode != "clean"):
             return None
         if own.cut < 0:
@@ -364,6 +375,44 @@ class _Recovery:
                 f"store times fall at {walk.first_time_fall}: what follows may be stale records "
                 "of a log that was cut there before (kept, as RocketMQ keeps them)"
             )
+
+
+def _take_order(attempt: _Recovery) -> None:
+    """An ordered cut is made as after a crash: all that follows it goes."""
+    log = attempt.log
+    kept_from = attempt.clamp(log.begin_offset, None)
+    attempt.cut_at = _cut_that_fits(log, attempt.marks.cut_at, kept_from, attempt.notes)
+    if attempt.cut_at is not None and attempt.mode == "clean":
+        attempt.mode = "unclean"
+
+
+def _start_by_order(attempt: _Recovery) -> None:
+    """A walk from the begin of a file on knows the record that ends where the log is cut."""
+    at, log = attempt.cut_at, attempt.log
+    if at is not None and not log.files:
+        attempt.start = attempt.dispatch_start = attempt.index_start = at
+    elif at is not None:
+        attempt.start = min(attempt.start, attempt.clamp(log.start_for(at - 1), None))
+
+
+def _cut_that_fits(
+    log: MappedFileQueue, at: int | None, begin: int, notes: list[str]
+) -> int | None:
+    """Where an order has this log cut, which begins at `begin`: where a record or a file begins or
+    ends. None without such an order. A log without files begins there."""
+    if at is None or at == begin or not log.files:
+        return at
+    file = log.find(at - 1) if at > begin else None
+    if file is not None:
+        if at == file.end_offset:
+            return at
+        walk = LogWalk(log.files, Rules(durable=-1, window=0, clean=False))
+        start = max(file.start_offset, begin) - file.start_offset
+        result = scan_segment(file, start, at - file.start_offset, verify=0)
+        if walk.is_whole(at) or file.start_offset + result.end_position == at:
+            return at
+    notes.append(f"the log is not cut at {at}, as ordered: no record ends there")
+    return None
 
 
 def _end_that_is_missing(log: MappedFileQueue, marks: Marks, verdict: Verdict) -> str:

@@ -78,6 +78,8 @@ class LogRepair:
         self._synced = synced
         #: Whether the last writer may have left stale bytes after its last record.
         self.padded = False
+        #: What a copy of the bytes that are cut says of them.
+        self.why_cut = "after the end of the log"
         self._durable = 0
         self._noted = 0
         self._kept = False
@@ -219,7 +221,7 @@ class LogRepair:
         if pieces or self._last.cut >= 0:
             self._store(end, walk, starts, cut=end)
             valid_runs = [dataclasses.asdict(valid_run) for valid_run in walk.valid_runs]
-            self._keep(pieces, "after the end of the log", {"valid_records": valid_runs})
+            self._keep(pieces, self.why_cut, {"valid_records": valid_runs})
             self._remove_from(keep)
             if current is not None:
                 self._zero(current, end)

@@ -280,5 +280,5 @@ class Delivery:
             durability="memory",  # nothing to wait for: a copy that is there is delivered (K-65)
             timeout_s=None,
         )
-        if self._engine.config.durability == "disk":
+        if self._engine.config.promises_disk:
             self._engine.commit_log.log.request_flush(result.end_offset)

@@ -13,6 +13,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.append.put_result import durability_level
 from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consumer import Consumer
@@ -49,7 +50,7 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY: Final = 1000
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
 #: What `Log.wait` calls a promise.
-LEVELS: Final[Mapping[Durability, int]] = {"os": 1, "disk": 2}
+DISK: Final = durability_level("disk")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,9 +141,13 @@ class Commits:
             DiskFullError, OSError: the offsets are not stored yet; call it again.
         """
         self._unheard.pop(transaction_id, None)
-        level = 2 if appended.moves else LEVELS.get(durability, 0)
+        asked = durability_level(durability)
+        level = DISK if appended.moves else min(asked, DISK)
         self._wait(appended.end_offset, level)
         self._settle()
+        log = self._engine.commit_log.log
+        if asked > DISK and (copies := log.group.copies) is not None:
+            log.await_copies(appended.end_offset, asked, copies.timeout_ms)
 
     def stop(self) -> None:
         """What is not done is finished by the next open."""

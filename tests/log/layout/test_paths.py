@@ -56,6 +56,8 @@ def test_where_everything_lies() -> None:
         "blocked_queues": "rocketstore/blocked_queues",
         "queue_files": "rocketstore/queue_files",
         "removal": "rocketstore/removal",
+        "replication": "rocketstore/replication.json",
+        "cut": "rocketstore/cut.json",
         "retention": "rocketstore/retention.json",
         "shipped": "rocketstore/shipped.json",
         "tmp": "rocketstore/tmp",

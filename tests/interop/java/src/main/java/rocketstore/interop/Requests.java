@@ -76,6 +76,12 @@ final class Requests {
                     request.get("topic").getAsString(), request.get("queue_id").getAsInt(),
                     request.get("time_ms").getAsLong(), request.get("upper").getAsBoolean()));
                 break;
+            case "follow":
+                store.updateHaMasterAddress(request.get("address").getAsString()); // as the broker of a slave does
+                break;
+            case "end":
+                answer.addProperty("max_offset", store.getMaxPhyOffset());
+                break;
             case "shutdown":
                 store.shutdown();
                 stores.remove(path);

@@ -1,0 +1,44 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from rocketstore._native.append.put_result cimport PutResult
+from rocketstore._native.sync.wait_queue cimport WaitQueue
+
+cdef enum:
+    COPIES_MAX = 9  # as `put_result` names promises
+    NOT_NEAR = -1
+
+cdef enum Shortfall:
+    LATE, TOO_FEW
+
+# How many machines a promise beyond the disk names.
+cdef inline int copies_of(int level) noexcept nogil:
+    return level - 1
+
+
+cdef class Copies:
+    cdef int64_t[COPIES_MAX + 1] confirmed  # below this so many machines had everything on disk, once
+    cdef int64_t[COPIES_MAX + 1] near  # the same of those that are connected now; NOT_NEAR: there are fewer
+    cdef list lines
+    cdef public int64_t timeout_ms
+    cdef public int64_t max_lag_bytes
+    cdef readonly object error
+
+    cdef int64_t reached(self, int copies) noexcept nogil
+    cdef bint worth_a_wait(self, int copies, int64_t end_offset) noexcept nogil
+    cdef int check(self) except -1
+    # Raises unless the machines of a level above DISK have everything below the offset in time. `owner` and
+    # `token` are of the log, as is `stirred`.
+    cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
+                  int level, int64_t timeout_ms, PutResult result) except -1
+    # Without the GIL: stands in line until called or the deadline; `stirs`, at `stirred`, moves when all shall look.
+    cdef void stand(self, WaitQueue line, int copies, int64_t end_offset, int64_t deadline,
+                    const int *stirred, int stirs) noexcept nogil
+    cdef void stir(self)
+    cdef object shortfall(self, PutResult result, int copies, Shortfall why, int64_t waited_ms)
+
+
+cdef inline bint ended(Copies copies) noexcept:
+    return copies is not None and copies.error is not None
+
+# Raises ConfigError for a level above DISK of a log without replicas.
+cdef int check_level(Copies copies, int level) except -1

@@ -1,0 +1,154 @@
+"""How far several machines have the log on their disks, and the puts that wait for that.
+
+The log knows no peer: whoever sends it to other machines says how far so many of them are.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+
+from rocketstore._native.append.put_result cimport (
+    DISK, PutResult, durability_level, durability_name,
+)
+from rocketstore._native.os.syscalls cimport check_forked
+from rocketstore._native.format.csrc_atomic cimport (
+    rs_load_int, rs_load_int64, rs_store_int64, rs_store_max,
+)
+from rocketstore._native.sync.futex cimport now_ns
+from rocketstore._native.sync.wait_queue cimport WaitQueue, waiter
+
+from rocketstore.errors import ConfigError, ReplicasUnavailableError, ReplicaTimeoutError
+from rocketstore.values.kept_errors import without_frames
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Copies:
+    """What a log with replicas has more than one without. `timeout_ms` bounds the wait of a put, and
+    `max_lag_bytes` how far a machine that is worth one may be behind."""
+
+    def __cinit__(self):
+        cdef int copies
+        self.lines = [WaitQueue() for _ in range(COPIES_MAX + 1)]
+        for copies in range(COPIES_MAX + 1):
+            self.near[copies] = NOT_NEAR
+
+    def confirm(self, int copies, int64_t offset):
+        """So many machines that are connected, this one included, have everything below `offset` on disk; -1:
+        there are not so many. What was confirmed once stays so."""
+        cdef WaitQueue line
+        if not 2 <= copies <= COPIES_MAX:
+            raise ValueError(f"copies = {copies}: 2 … {COPIES_MAX}")
+        rs_store_int64(&self.near[copies], offset)
+        if offset <= self.reached(copies):
+            return
+        line = self.lines[copies]
+        with nogil:
+            rs_store_max(&self.confirmed[copies], offset)
+            line.release(offset)
+
+    def end(self, error not None):
+        """Nothing is confirmed from here on: whoever looks hears `error`. The first one stays."""
+        if self.error is None:
+            self.error = without_frames(error)
+
+    def confirmed_offset(self, int copies):
+        """Below it so many machines had everything on disk."""
+        if not 2 <= copies <= COPIES_MAX:
+            raise ValueError(f"copies = {copies}: 2 … {COPIES_MAX}")
+        return self.reached(copies)
+
+    def met(self, int64_t end_offset, int level):
+        """Whether the machines of a level have everything below an offset."""
+        return self.reached(copies_of(level)) >= end_offset
+
+    def unworthy(self, PutResult result not None, int level):
+        """Why it makes no sense to wait for the machines of a level; None: it does."""
+        if self.error is not None:
+            return without_frames(self.error)
+        if self.worth_a_wait(copies_of(level), result.end_offset):
+            return None
+        return self.shortfall(result, copies_of(level), TOO_FEW, 0)
+
+    def late(self, PutResult result not None, int level):
+        """The error of a put that has waited `timeout_ms` for the machines of a level."""
+        return self.shortfall(result, copies_of(level), LATE, self.timeout_ms)
+
+    cdef int64_t reached(self, int copies) noexcept nogil:
+        return rs_load_int64(&self.confirmed[copies])
+
+    cdef bint worth_a_wait(self, int copies, int64_t end_offset) noexcept nogil:
+        cdef int64_t near = rs_load_int64(&self.near[copies])
+        return near >= 0 and end_offset - near < self.max_lag_bytes
+
+    cdef int check(self) except -1:
+        if self.error is not None:
+            raise without_frames(self.error)
+        return 0
+
+    cdef void stand(self, WaitQueue line, int copies, int64_t end_offset, int64_t deadline,
+                    const int *stirred, int stirs) noexcept nogil:
+        cdef waiter place
+        cdef int64_t left
+        line.goes_on(False)
+        line.join(&place, end_offset)
+        left = deadline - now_ns()
+        if left > 0 and self.reached(copies) < end_offset and rs_load_int(stirred) == stirs:
+            line.sleep(&place, left)
+        line.leave(&place)
+        line.let_pass()
+
+    cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
+                  int level, int64_t timeout_ms, PutResult result) except -1:
+        cdef int copies = copies_of(level), stirs
+        cdef WaitQueue line = self.lines[copies]
+        cdef int64_t deadline = now_ns() + timeout_ms * 1_000_000
+        if self.reached(copies) >= end_offset:
+            return 0
+        self.check()
+        if not self.worth_a_wait(copies, end_offset):
+            raise self.shortfall(result, copies, TOO_FEW, 0)
+        while True:
+            stirs = rs_load_int(stirred)
+            check_forked(token)
+            self.check()
+            owner.check_waitable()
+            with nogil:
+                self.stand(line, copies, end_offset, deadline, stirred, stirs)
+            line.goes_on(True)
+            PyErr_CheckSignals()
+            if self.reached(copies) >= end_offset:
+                return 0
+            if now_ns() >= deadline:
+                raise self.shortfall(result, copies, LATE, timeout_ms)
+
+    cdef void stir(self):
+        cdef WaitQueue line
+        for line in self.lines:
+            line.release(INT64_MAX)
+
+    cdef object shortfall(self, PutResult result, int copies, Shortfall why, int64_t waited_ms):
+        """The error of a put whose promise is not met."""
+        cdef str where = "on the disk of this machine"
+        if result is not None:
+            where = f"stored at physical offset {result.physical_offset}, {where}"
+        if why == TOO_FEW:
+            return ReplicasUnavailableError(
+                f"{where}; replicas({copies}) needs {copies - 1} connected replicas that are less "
+                f"than max_lag_bytes = {self.max_lag_bytes} behind: connect one, or promise less; "
+                "do not put it again", result)
+        return ReplicaTimeoutError(
+            f"{where}; {copies - 1} replicas did not say within {waited_ms} ms that they have it, "
+            "too: it may come to them later; do not put it again", result)
+
+
+cdef int check_level(Copies copies, int level) except -1:
+    if level > DISK and copies is None:
+        raise ConfigError("durability", durability_name(level),
+                          "needs replicas; open the store with replication=Master(…)")
+    return 0
+
+
+def check_promise(Copies copies, str durability not None):
+    """Raises ConfigError for a promise of other machines in a log without replicas, whose `copies` are None."""
+    check_level(copies, durability_level(durability))

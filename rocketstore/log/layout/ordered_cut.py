@@ -1,0 +1,50 @@
+"""A cut that somebody ordered: the log is to end at a record, and what is behind it is sound.
+
+A copy of a log may have records that the log it copies has lost. Recovery itself never cuts at a
+whole record (decision 0031), so the order is a file of its own. It is on the disk before anything
+is cut, and goes once the cut is; each open in between begins the cut again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["drop_ordered_cut", "order_cut", "ordered_cut"]
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 1
+MAX_BYTES: Final = 4096
+
+
+def order_cut(layout: StoreLayout, at: int) -> None:
+    """Has the next open cut the log at the physical offset `at`. Durable when this returns. The
+    caller holds the store's lock, and appends nothing any more."""
+    write_state_file(layout, layout.cut, json.dumps({"version": VERSION, "at": at}) + "\n")
+
+
+def ordered_cut(layout: StoreLayout) -> int | None:
+    """Where the log is to be cut; None without an order, or with one that cannot be read."""
+    try:
+        found = json.loads(read_state_file(layout.cut, MAX_BYTES))
+        at = found["at"] if found["version"] == VERSION else None
+        if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < 2**63:
+            raise ValueError(f"{at!r} is no offset")
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        logger.warning("%s orders no cut: %r", layout.cut, error)
+        return None
+    return at
+
+
+def drop_ordered_cut(layout: StoreLayout) -> None:
+    """The cut is done, and on the disk."""
+    remove_state_file(layout.cut)

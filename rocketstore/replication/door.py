@@ -1,0 +1,63 @@
+"""How `rocketstore.open(replication=…)` makes a store a master or a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.engine.open import open_engine
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import ConfigError
+from rocketstore.replication.master import begin_master
+from rocketstore.replication.replica import ReplicaService, first_contact
+from rocketstore.replication.roles import take_master_role, take_replica_role
+from rocketstore.replication.settings import Master, Replica
+
+if TYPE_CHECKING:
+    from rocketstore.engine.open_options import Options
+    from rocketstore.store_info import Mode, StoreFacts
+
+__all__ = ["begin", "check_settings", "take_role"]
+
+#: An order of a master, and one of the next: more in a row is a master that does not know itself.
+OPENS_MOST: Final = 3
+
+
+def check_settings(settings: object, mode: Mode) -> None:
+    """ConfigError for what is no settings, and for a mode that changes nothing."""
+    if not isinstance(settings, Master | Replica):
+        raise ConfigError("replication", settings, "None, a Master or a Replica")
+    if mode == "r":
+        raise ConfigError("replication", settings, "of mode 'rw' or 'r+': a reader changes nothing")
+
+
+def take_role(engine: WritingEngine, settings: Master | Replica, options: Options) -> WritingEngine:
+    """The engine in its role; nothing was put yet. A copy talks to its master first: where its log
+    has to begin or to end elsewhere, it is opened again."""
+    if isinstance(settings, Master):
+        take_master_role(engine)
+        return engine
+    for _ in range(OPENS_MOST):
+        try:
+            take_replica_role(engine, compares=settings.protocol == "rocketmq")
+            if settings.protocol == "rocketmq" or not first_contact(engine, settings):
+                engine.copy_of = settings.master
+                return engine
+        except BaseException:
+            engine.close()
+            raise
+        path = engine.path
+        engine.close()
+        opened = open_engine(path, "r+", options)
+        assert isinstance(opened, WritingEngine)
+        engine = opened
+    engine.copy_of = settings.master  # the service says what is wrong
+    return engine
+
+
+def begin(store: StoreFacts, settings: Master | Replica) -> None:
+    """Starts the thread that serves copies, or follows the master."""
+    if isinstance(settings, Master):
+        begin_master(store, settings)
+        return
+    engine = store._writable("replication")
+    engine.guests.get(ReplicaService, lambda: ReplicaService(engine, settings)).start()

@@ -1,0 +1,147 @@
+"""Bytes of a log as they come, to whole records that were checked.
+
+A copy appends whole records and whole blanks only, so its log ends at a border at any moment. What
+has come of a record waits in memory, in place: the scan of the log's own files checks it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rocketstore._native.format.constants import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from rocketstore._native.format.scanner import (
+    VERIFY_BODY_CRC,
+    VERIFY_LENIENT,
+    VERIFY_RECORD_CRC,
+    scan_segment,
+)
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.errors import ReplicationError
+
+__all__ = ["Incoming", "Piece"]
+
+#: Memory in which records are put together, bytes; more for a record that is larger.
+WINDOW_BYTES: Final = 4 << 20
+#: Size and magic of a record or a blank.
+HEAD_BYTES: Final = 8
+MAGICS: Final = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
+
+
+class Piece(NamedTuple):
+    """Whole records, or a blank, of one segment. `data` is valid until the next `take`."""
+
+    offset: int
+    data: memoryview
+    #: Physical offset of the last record or blank; -1: not known.
+    last_record: int
+    #: Its store time, in ms; 0: not known.
+    stored_ms: int
+
+
+class Incoming:
+    """One log that arrives, from `offset` on, in segments of `segment_bytes`.
+
+    `record_most`: the longest record that is taken, bytes. `append_most`: bytes that one append
+    takes; at least twice as many.
+    """
+
+    def __init__(
+        self, offset: int, segment_bytes: int, *, record_most: int, append_most: int
+    ) -> None:
+        self._segment_bytes = segment_bytes
+        self._record_most = record_most
+        self._append_most = append_most
+        self._whole = offset  # up to where it was given away
+        self._end = offset
+        self._window: MappedFile | None = None
+
+    @property
+    def end(self) -> int:
+        """Up to where bytes have come."""
+        return self._end
+
+    def take(self, data: memoryview) -> Iterator[Piece]:
+        """The next bytes, which may be of more than one segment.
+
+        Raises:
+            ReplicationError: they are no records of this place in a log.
+        """
+        while len(data):
+            window = self._room()
+            part = data[: window.end_offset - self._end]
+            window.write(self._end - window.start_offset, part)
+            self._end += len(part)
+            data = data[len(part) :]
+            yield from self._pieces(window)
+
+    def _room(self) -> MappedFile:
+        """Memory with room for the next byte, which holds what is not whole yet."""
+        window = self._window
+        if window is not None and self._end < window.end_offset:
+            return window
+        segment_end = self._segment_end(self._whole)
+        kept = b""
+        if window is not None and self._whole < self._end:
+            kept = window.read(self._whole - window.start_offset, self._end - self._whole)
+        size = max(WINDOW_BYTES, 2 * len(kept))
+        window = MappedFile.anonymous(self._whole, min(size, segment_end - self._whole))
+        window.write(0, kept)
+        self._window = window
+        return window
+
+    def _segment_end(self, offset: int) -> int:
+        return offset - offset % self._segment_bytes + self._segment_bytes
+
+    def _pieces(self, window: MappedFile) -> Iterator[Piece]:
+        start = window.start_offset
+        verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT
+        while self._whole < self._end:
+            position, come = self._whole - start, self._end - start
+            # The last record may end behind `to`.
+            to = min(come, position + self._append_most - self._record_most)
+            result = scan_segment(window, position, to, verify=verify)
+            end, last, stored_ms = (
+                result.end_position,
+                result.last_record_start,
+                result.last_store_timestamp_ms,
+            )
+            if end > come:  # what is missing of the last record was read as zeros
+                end, last = last - start, -1
+            if end == position:
+                end += self._first(window, position, result.status)
+                last, stored_ms = self._whole, 0
+                if end == position:
+                    return
+            offset, self._whole = self._whole, start + end
+            yield Piece(offset, window.view(position, end - position), last, max(stored_ms, 0))
+
+    def _first(self, window: MappedFile, position: int, status: str) -> int:
+        """The size of what begins at `position` and is no record that has come as a whole: a blank
+        that has; 0 for what may become either."""
+        have = self._end - self._whole
+        if have < HEAD_BYTES:
+            return 0
+        head = window.read(position, HEAD_BYTES)
+        size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+        left = self._segment_end(self._whole) - self._whole
+        blank = magic == MAGIC_BLANK
+        if magic not in MAGICS or not HEAD_BYTES <= size <= left or (blank and size != left):
+            raise self._no_record(
+                f"{status}; a size of {size}, {left} before the end of its file of "
+                f"{self._segment_bytes} bytes (commit_log_file_size_bytes must be the master's)"
+            )
+        if size > (self._append_most if blank else self._record_most):
+            option = "write_buffer_bytes" if blank else "max_message_size_bytes"
+            raise ReplicationError(
+                f"{'a blank' if blank else 'a record'} of {size} bytes at {self._whole}: open the "
+                f"copy with {option}={size} or more"
+            )
+        if have < size:
+            return 0
+        if blank:
+            return size
+        raise self._no_record(status)
+
+    def _no_record(self, why: str) -> ReplicationError:
+        return ReplicationError(f"the master sent what is no record at {self._whole}: {why}")

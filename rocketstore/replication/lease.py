@@ -1,0 +1,147 @@
+"""Leases: a master takes puts only while something outside says that it is the master.
+
+rocketstore elects nobody. An agent renews a lease in a system that is made for it (etcd, Kubernetes),
+and the store asks how long the lease is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rocketstore.errors import ConfigError
+from rocketstore.log.worker import Worker
+from rocketstore.replication.roles import Fence, fence_of
+from rocketstore.values.public import public
+
+if TYPE_CHECKING:
+    from rocketstore.engine.writing_engine import WritingEngine
+
+__all__ = ["FileLease", "Lease", "LeaseWatch", "keep_lease"]
+
+#: Between two questions, seconds, where the lease is not held or has long to go.
+ASK_EVERY_S: Final = 0.5
+#: Longest wait for the thread at the end of a store, seconds.
+STOP_S: Final = 5.0
+NOT_HELD: Final = "the lease of this master is not held: no put is taken until it is held again"
+
+
+@public
+class Lease(Protocol):
+    """What `Master(lease=…)` takes: any object with this method."""
+
+    def deadline(self) -> float | None:
+        """Until when the lease is held, by `time.monotonic()`; None or a time that has passed: it
+        is not held. Called from a thread of the store, often; it must not wait for a network."""
+
+
+@public
+class FileLease:
+    """A lease in a file that processes of one machine share: for tests and trials.
+
+    Args:
+        path: The file; all candidates name the same one. It is made if it is missing.
+        owner: The name of this candidate.
+        seconds: How long one `renew` holds.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], owner: str, seconds: float = 10.0) -> None:
+        if not owner or not seconds > 0:
+            raise ConfigError("owner, seconds", (owner, seconds), "a name, and a time above 0")
+        self._path = Path(path)
+        self._owner = owner
+        self._seconds = seconds
+
+    def renew(self) -> bool:
+        """Takes or extends the lease. False: another holds it."""
+        with self._file() as (file, holder, until):
+            now = time.monotonic()
+            if holder != self._owner and now < until:
+                return False
+            self._write(file, now + self._seconds)
+            return True
+
+    def release(self) -> None:
+        """Lets others take it at once."""
+        with self._file() as (file, holder, _):
+            if holder == self._owner:
+                self._write(file, 0.0)
+
+    def deadline(self) -> float | None:
+        """Until when this candidate holds it; None: it does not."""
+        with self._file() as (_, holder, until):
+            return until if holder == self._owner else None
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[tuple[int, str, float]]:
+        """The locked file, who holds the lease, and until when."""
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                found = json.loads(os.pread(file, 4096, 0))
+                holder, until = str(found["owner"]), float(found["until"])
+            except (ValueError, TypeError, KeyError):
+                holder, until = "", 0.0
+            yield file, holder, until
+        finally:
+            os.close(file)
+
+    def _write(self, file: int, until: float) -> None:
+        text = json.dumps({"owner": self._owner, "until": until}).encode()
+        os.pwrite(file, text, 0)
+        os.ftruncate(file, len(text))
+
+
+class LeaseWatch:
+    """Closes the fence when the lease ends, and opens it when it is held again. A guest of the
+    engine."""
+
+    def __init__(self, engine: WritingEngine, lease: Lease) -> None:
+        self._thread = _Thread(lease, fence_of(engine))
+
+    def start(self) -> None:
+        """The first question is answered when this returns."""
+        self._thread.step()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Asks now."""
+        self._thread.wake()
+
+    def stop(self) -> None:
+        """Asks no more."""
+        self._thread.stop(STOP_S)
+
+
+class _Thread(Worker):
+    def __init__(self, lease: Lease, fence: Fence) -> None:
+        super().__init__("rocketstore-lease", self._lost)
+        self._lease = lease
+        self._fence = fence
+
+    def step(self) -> float:
+        """Asks once; seconds until it asks again."""
+        until = self._lease.deadline()
+        left_s = 0.0 if until is None else until - time.monotonic()
+        self._fence.lease("" if left_s > 0 else NOT_HELD)
+        return min(left_s, ASK_EVERY_S) if left_s > 0 else ASK_EVERY_S
+
+    def _lost(self, error: BaseException) -> None:
+        """A lease that cannot be asked is not held."""
+        self._fence.lease(f"{NOT_HELD} (it cannot be asked: {error!r}; open the store again)")
+
+
+def keep_lease(engine: WritingEngine, lease: Lease) -> LeaseWatch:
+    """Has puts refused while the lease is not held, from this call on."""
+    if not callable(getattr(lease, "deadline", None)):
+        raise ConfigError("lease", lease, "an object with a method deadline()")
+    watch = engine.guests.get(LeaseWatch, lambda: LeaseWatch(engine, lease))
+    watch.start()
+    return watch

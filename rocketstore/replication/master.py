@@ -1,0 +1,264 @@
+"""The master: accepts replicas and sends them the log of one open store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocketstore._native.sync.futex import EventFd
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import ReplicationError, StoreClosedError
+from rocketstore.replication.compared_log import MasterLog
+from rocketstore.replication.lease import keep_lease
+from rocketstore.replication.protocol.classic import ClassicMasterLink
+from rocketstore.replication.protocol.link import MasterLink
+from rocketstore.replication.protocol.session import MasterSession
+from rocketstore.replication.quorum import Quorum
+from rocketstore.replication.roles import fence_of, take_master_role
+from rocketstore.replication.sender import ConnectedReplica, LogSource, ReplicaSender
+from rocketstore.replication.settings import Master
+from rocketstore.replication.state import load_state
+from rocketstore.replication.transport import LoopThread, accepted, listener
+
+if TYPE_CHECKING:
+    from rocketstore.store_info import StoreFacts
+
+__all__ = ["MasterService", "begin_master", "master_of"]
+
+logger = logging.getLogger(__name__)
+
+#: After an accept that failed, as when descriptors ran out, seconds.
+ACCEPT_AGAIN_S: Final = 0.2
+
+
+@dataclass(slots=True)
+class _Counts:
+    connections: int = 0
+    refused: int = 0
+    bytes_sent: int = 0
+
+
+class MasterService:
+    """What one open store does for its replicas. A guest of the engine: it ends with the store."""
+
+    def __init__(self, engine: WritingEngine, settings: Master) -> None:
+        """Raises ConfigError, OSError: there is no listening at this address."""
+        self.settings = settings
+        #: Why the last connection that went wrong ended.
+        self.last_error: ReplicationError | None = None
+        #: Called in the loop when a peer knows a later epoch of this history than this store.
+        self.on_later_epoch: Callable[[int], None] | None = None
+        self._counts = _Counts()
+        self._engine = engine
+        self._log = engine.commit_log.log
+        copies = self._log.group.keep_copies()
+        copies.timeout_ms = int(settings.replica_timeout.total_seconds() * 1000)
+        copies.max_lag_bytes = settings.max_lag_bytes
+        self._quorum = Quorum(self._log.confirm)
+        self._counted: dict[Hashable, ReplicaSender] = {}
+        self._source = _source_of(engine)
+        state = load_state(engine.layout) or take_master_role(engine)
+        self._compared = MasterLog(engine, state)
+        # Replaced as a whole: any thread looks.
+        self._senders: tuple[ReplicaSender, ...] = ()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener = listener(settings.listen, settings.max_replicas)
+        self.address = _text(self._listener.getsockname())
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._moved = EventFd(self._bell)
+        self._log.dispatch_signal.hang(self._moved)
+        self._thread = LoopThread(name="rocketstore-master", main=self._serve)
+        engine.guests.hold("a replica", self._needs_from)
+
+    def start(self) -> None:
+        """Raises OSError where the system has no thread left."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends all connections. Idempotent."""
+        self._thread.stop()
+        if self._bell < 0:
+            return
+        self._log.dispatch_signal.take_down(self._moved)
+        bell, self._bell = self._bell, -1
+        os.close(bell)
+        self._listener.close()
+        self._log.end_copies(
+            StoreClosedError("the store was closed while a put waited for replicas")
+        )
+
+    @property
+    def replicas(self) -> tuple[ConnectedReplica, ...]:
+        """The replicas that are connected."""
+        return tuple(sender.snapshot() for sender in self._senders)
+
+    @property
+    def connections(self) -> int:
+        """How many there have been."""
+        return self._counts.connections
+
+    @property
+    def refused(self) -> int:
+        """How many connections came while there were `max_replicas`."""
+        return self._counts.refused
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of the log that went to replicas."""
+        return self._counts.bytes_sent + sum(one.bytes_sent for one in self.replicas)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the service, if `stop` did not."""
+        return self._thread.error
+
+    def fence(self, error: BaseException) -> None:
+        """Puts that wait for replicas hear `error`, as do those that come to wait."""
+        self._log.end_copies(error)
+
+    def _needs_from(self) -> int | None:
+        """Retention keeps what a replica is sent next, unless it is so far behind that no put waits
+        for it: a replica that hangs does not fill the disk of its master."""
+        end, most = self._source.end(), self.settings.max_lag_bytes
+        near = [
+            sender.position
+            for sender in self._senders
+            if sender.asked is not None and end - sender.position < most
+        ]
+        return min(near, default=None)
+
+    # ---- in the loop ----
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._bell, self._log_moved)
+        try:
+            while True:
+                try:
+                    sock, address = await loop.sock_accept(self._listener)
+                except OSError as error:
+                    logger.warning("%s: no replica was accepted: %s", self._engine.path, error)
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                if len(self._tasks) >= self.settings.max_replicas:
+                    self._counts.refused += 1
+                    sock.close()
+                    continue
+                self._counts.connections += 1
+                task = asyncio.create_task(self._attend(sock, _text(address)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        finally:
+            loop.remove_reader(self._bell)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _link(self) -> MasterLink:
+        """What a connection speaks."""
+        if self.settings.protocol == "rocketmq":
+            return ClassicMasterLink()
+        return MasterSession(self._compared, self.settings.key)
+
+    def _log_moved(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._bell, 8)
+        for sender in self._senders:
+            sender.wake()
+
+    async def _attend(self, sock: socket.socket, peer: str) -> None:
+        """One connection, from its first byte to its last."""
+        try:
+            with contextlib.closing(await accepted(sock, peer, self.settings.tls)) as channel:
+                sender = ReplicaSender(
+                    channel,
+                    self._link(),
+                    self._source,
+                    self.settings,
+                    self._acknowledged,
+                    self._moved.arm,
+                    self._hear_of_epoch,
+                )
+                self._senders = (*self._senders, sender)
+                try:
+                    await sender.run()
+                finally:
+                    self._left(sender)
+                    self._senders = tuple(one for one in self._senders if one is not sender)
+                    self._counts.bytes_sent += sender.snapshot().bytes_sent
+        except ReplicationError as error:
+            self._note(ReplicationError(f"replica {peer}: {error}"))
+        except OSError as error:
+            logger.info("%s: replica %s: %s", self._engine.path, peer, error)
+        finally:
+            sock.close()
+
+    def _note(self, error: ReplicationError) -> None:
+        """Each kind of trouble is logged once: the replica comes again and again."""
+        before, self.last_error = self.last_error, error
+        if str(before).partition(": ")[2] != str(error).partition(": ")[2]:
+            logger.warning("%s: disconnected: %s", self._engine.path, error)
+
+    def _acknowledged(self, sender: ReplicaSender, synced: int) -> None:
+        # Of one machine that came again its older connection may still be there.
+        replica = sender.link.replica_id or sender
+        self._counted[replica] = sender
+        self._quorum.acknowledged(replica, synced)
+
+    def _left(self, sender: ReplicaSender) -> None:
+        replica = sender.link.replica_id or sender
+        if self._counted.get(replica) is sender:
+            del self._counted[replica]
+            self._quorum.left(replica)
+
+    def _hear_of_epoch(self, epoch: int) -> None:
+        if self.on_later_epoch is not None:
+            self.on_later_epoch(epoch)
+
+
+def _source_of(engine: WritingEngine) -> LogSource:
+    positions, files = engine.positions, engine.commit_log.queue
+
+    def piece(offset: int, most: int) -> memoryview | None:
+        file = files.find(offset)
+        if file is None:
+            return None
+        size = min(positions.visible, file.end_offset, offset + most) - offset
+        return file.view(offset - file.start_offset, size)
+
+    return LogSource(lambda: positions.visible, lambda: engine.commit_log.begin_offset, piece)
+
+
+def _text(address: tuple[str, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def begin_master(store: StoreFacts, settings: Master) -> MasterService:
+    """Lets replicas connect to an open store from here on, until it closes.
+
+    Raises:
+        ConfigError: a setting that there is not.
+        OSError: there is no listening at this address.
+        StoreReadOnlyError, StoreClosedError: the store takes no messages.
+    """
+    engine = store._writable("replication")
+    service = engine.guests.get(MasterService, lambda: MasterService(engine, settings))
+    fence = fence_of(engine)
+    fence.on_fence, service.on_later_epoch = service.fence, fence.hear
+    if settings.lease is not None:
+        keep_lease(engine, settings.lease)
+    service.start()
+    return service
+
+
+def master_of(store: StoreFacts) -> MasterService | None:
+    """The master of an open store, if it is one."""
+    engine = store._open()
+    return engine.guests.made(MasterService) if isinstance(engine, WritingEngine) else None

@@ -1,0 +1,12 @@
+"""What is said between a master and a copy: both protocols, without a socket, a file or a clock.
+
+Read in this order:
+    link: what a protocol is to the loop that moves its bytes.
+    classic, classic_replica: RocketMQ's HA service, both ends.
+    epochs: which master wrote which part of a log, and how far two logs are the same.
+    frames: rocketstore's own protocol, as bytes.
+    handshake, session: its two ends: who may speak, and where a copy goes on.
+
+Imports: errors and checksums. Each end belongs to one thread; nothing of a peer is believed that can
+be checked.
+"""

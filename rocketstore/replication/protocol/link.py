@@ -1,0 +1,132 @@
+"""What both protocols are to the loop that moves their bytes: bytes in, events out, and no socket.
+
+A link is one connection as one of its ends sees it. The loop calls `start` once and sends what that
+gives. Then it gives each piece that arrives to `receive`, and sends what `replies` gives before
+anything else. It sends and asks for data only once the link is `ready`. What a peer must not say
+is a `ReplicationError`: the loop then sends the last `replies`, and disconnects.
+
+A link belongs to one thread and knows no time, no file and no log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+__all__ = [
+    "Acknowledged",
+    "Asked",
+    "Buffer",
+    "CutTo",
+    "Data",
+    "Event",
+    "Fenced",
+    "Heartbeat",
+    "Link",
+    "MasterLink",
+    "ReplicaLink",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The replica wants the log from a physical offset on. The first event of a master's link."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The replica has received everything below one offset, and synced everything below another.
+    A protocol with one number says it twice."""
+
+    received: int
+    synced: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Bytes of the master's log. `data` is valid until the next `receive`."""
+
+    offset: int
+    data: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The master is there, and has nothing to send. `offset`: where its next bytes will be."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutTo:
+    """The replica's log has bytes from `offset` on that are not of the master's history. Its owner
+    cuts them off and makes another connection."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The peer knows a later epoch of this history than this end: another store is the master."""
+
+    epoch: int
+
+
+Event: TypeAlias = Asked | Acknowledged | Data | Heartbeat | CutTo | Fenced
+
+
+class Link(Protocol):
+    """One end of a connection."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the peer has said, and proved, all that it must before bytes of a log may move."""
+
+    def start(self) -> Sequence[Buffer]:
+        """What this end says first. Called once."""
+
+    def receive(self, data: memoryview) -> Sequence[Event]:
+        """Takes the next bytes of the peer, of any number; gives what they mean.
+
+        Raises:
+            ReplicationError: what no peer may say. `replies` may have a last word.
+            DivergedError: peer and this end have different bytes.
+        """
+
+    def replies(self) -> Sequence[Buffer]:
+        """What the bytes that were received call for; each is given once."""
+
+
+class MasterLink(Link, Protocol):
+    """The end that sends a log."""
+
+    @property
+    def replica_id(self) -> Hashable:
+        """Who the replica is, once the link is ready; None: the protocol does not say. Of two
+        connections of one replica the newer one counts."""
+
+    @property
+    def data_most(self) -> int:
+        """Bytes of a log that one call of `data` may be given."""
+
+    def data(self, offset: int, data: memoryview) -> Sequence[Buffer]:
+        """A frame of the log's bytes from a physical offset on, all in one segment: in the order in
+        which they are sent. `data` may be among them as it is, without a copy."""
+
+    def heartbeat(self, offset: int) -> Sequence[Buffer]:
+        """A frame without bytes. `offset`: where the next bytes will be."""
+
+
+class ReplicaLink(Link, Protocol):
+    """The end that receives a log."""
+
+    def ask(self, offset: int) -> Sequence[Buffer]:
+        """Asks for the log from a physical offset on. Called once, before any `acknowledge`."""
+
+    def acknowledge(self, received: int, synced: int) -> Sequence[Buffer]:
+        """Says how far this end has come, which is its heartbeat as well."""

@@ -1,0 +1,314 @@
+"""One connected replica: the log goes out, acknowledgements come in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.errors import ReplicationError
+from rocketstore.replication.protocol.link import (
+    Acknowledged,
+    Asked,
+    Buffer,
+    Event,
+    Fenced,
+    MasterLink,
+)
+
+if TYPE_CHECKING:
+    from rocketstore.replication.settings import Master
+    from rocketstore.replication.transport import Channel
+
+__all__ = ["ConnectedReplica", "LogSource", "ReplicaSender"]
+
+logger = logging.getLogger(__name__)
+
+#: A connection that has not asked for the log after so long ends, seconds.
+FIRST_WORD_S: Final = 10.0
+#: Longest time for the last answers to a replica that is refused, seconds.
+LAST_WORD_S: Final = 2.0
+#: What one read takes, bytes: acknowledgements are small.
+RECEIVE_BYTES: Final = 64 << 10
+#: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
+REPLIES_MAX: Final = 64
+#: Frames whose times of sending are known, count, for the lag.
+TIMES_MAX: Final = 4096
+#: How often a silence is looked at within its limit, count.
+TIMES_A_LIMIT: Final = 8
+#: A limit of bytes a second lets so much time's worth through at once, seconds.
+BURST_S: Final = 0.02
+
+
+class LogSource:
+    """The log as a sender reads it."""
+
+    def __init__(
+        self,
+        end: Callable[[], int],
+        begin: Callable[[], int],
+        piece: Callable[[int, int], memoryview | None],
+    ) -> None:
+        """`end()`: what may be sent ends here; `piece(offset, most)`: bytes of one segment from an
+        offset on, None if the log has none there."""
+        self.end = end
+        self.begin = begin
+        self.piece = piece
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedReplica:
+    """A replica that is connected to this master.
+
+    `sent`, `received` and `synced` are physical offsets: how far the log went out, and how far the
+    replica says that it has it, and has it on its disk. `lag_bytes` is what the disk of the replica
+    lacks, and `lag_ms` how long ago the first byte was sent that it has not acknowledged.
+    """
+
+    address: str
+    connected_s: float
+    asked: int | None
+    sent: int
+    received: int
+    synced: int
+    lag_bytes: int
+    lag_ms: int
+    bytes_sent: int
+    bytes_per_s: int
+
+
+class ReplicaSender:
+    """Serves one connection until it ends. Everything happens in the loop."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        link: MasterLink,
+        source: LogSource,
+        settings: Master,
+        acknowledged: Callable[[ReplicaSender, int], None],
+        idle: Callable[[], None],
+        fenced: Callable[[int], None],
+    ) -> None:
+        """`acknowledged(self, synced)`; `idle()`: this one waits until the log has grown and `wake`
+        was called; `fenced(epoch)`: the peer knows a later epoch than this store has."""
+        self.link = link
+        self._channel = channel
+        self._source = source
+        self._settings = settings
+        self._acknowledged = acknowledged
+        self._idle = idle
+        self._fenced = fenced
+        self._woken = asyncio.Event()
+        self._replies: deque[Buffer] = deque()
+        self._began = self._heard = self._said = time.monotonic()
+        self._next_allowed = 0.0
+        self.asked: int | None = None
+        self.position = self.received = self.synced = 0
+        self._times: deque[tuple[int, float]] = deque()
+        self._bytes_sent = 0
+        self._rate = _Rate()
+
+    def wake(self) -> None:
+        """The log may have grown."""
+        self._woken.set()
+
+    def snapshot(self) -> ConnectedReplica:
+        """How far it is. Any thread may ask."""
+        now, end = time.monotonic(), self._source.end()
+        first = next(iter(list(self._times)), None)
+        return ConnectedReplica(
+            address=self._channel.peer,
+            connected_s=now - self._began,
+            asked=self.asked,
+            sent=self.position,
+            received=self.received,
+            synced=self.synced,
+            lag_bytes=max(0, end - self.synced),
+            lag_ms=0 if first is None else int((now - first[1]) * 1000),
+            bytes_sent=self._bytes_sent,
+            bytes_per_s=self._rate.at(now),
+        )
+
+    async def run(self) -> None:
+        """Returns when the replica has ended the connection.
+
+        Raises:
+            ReplicationError: the replica said what it may not, or nothing for too long, or asks for
+                what the log does not have.
+            OSError: the connection broke.
+        """
+        work = (self._receive(), self._send(), self._keep_time())
+        tasks = [asyncio.create_task(one) for one in work]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self.asked is None and self._replies:  # why it is refused; no frame is under way
+            with contextlib.suppress(TimeoutError, OSError):
+                async with asyncio.timeout(LAST_WORD_S):
+                    await self._channel.send(list(self._replies))
+        for task in done:
+            task.result()
+
+    # ---- in ----
+
+    async def _receive(self) -> None:
+        buffer = memoryview(bytearray(RECEIVE_BYTES))
+        while True:
+            size = await self._channel.receive_into(buffer)
+            if not size:
+                return
+            self._heard = time.monotonic()
+            try:
+                for event in self.link.receive(buffer[:size]):
+                    self._take(event)
+            finally:
+                self._answer(self.link.replies())
+
+    async def _keep_time(self) -> None:
+        """Ends a silence, and has a heartbeat sent when one is due: no single wait has a timer."""
+        silence_s = self._settings.silence_limit.total_seconds()
+        heartbeat_s = self._settings.heartbeat_every.total_seconds()
+        while True:
+            limit_s = silence_s if self.asked is not None else min(silence_s, FIRST_WORD_S)
+            now = time.monotonic()
+            if now >= self._heard + limit_s:
+                raise ReplicationError(f"it said nothing for {limit_s:g} s")
+            if now >= self._said + heartbeat_s:
+                self._woken.set()
+            due = min(self._heard + limit_s, max(self._said, now) + heartbeat_s)
+            await asyncio.sleep(min(due - now, limit_s / TIMES_A_LIMIT, heartbeat_s))
+
+    def _answer(self, replies: Sequence[Buffer]) -> None:
+        if replies:
+            self._replies.extend(replies)
+            if len(self._replies) > REPLIES_MAX:
+                raise ReplicationError("it asks for more answers than it reads")
+            self._woken.set()
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Acknowledged):
+            self._take_acknowledged(event)
+        elif isinstance(event, Asked):
+            self._take_asked(event.offset)
+        elif isinstance(event, Fenced):
+            self._fenced(event.epoch)
+            raise ReplicationError(f"it knows a later epoch of this history, {event.epoch}")
+
+    def _take_asked(self, offset: int) -> None:
+        begin, end = self._source.begin(), self._source.end()
+        if offset > end:
+            raise ReplicationError(
+                f"it asks for the log from {offset} on, which ends at {end}: it has what this "
+                "master lost, or is a copy of another store"
+            )
+        if offset == 0:  # it has nothing: from the oldest on, not from the last file (K-75)
+            offset = begin
+        if offset < begin:
+            raise ReplicationError(
+                f"it asks for the log from {offset} on, which begins at {begin}: copy the store, "
+                "or begin a new replica"
+            )
+        self.position = offset
+        self.asked = offset
+        self._woken.set()
+
+    def _take_acknowledged(self, event: Acknowledged) -> None:
+        if event.received > self.position or event.synced > event.received:
+            # K-76: a replica that has what it was never sent is no copy of this log.
+            raise ReplicationError(
+                f"it acknowledges {event.received} ({event.synced} synced), and was sent the log "
+                f"up to {self.position}"
+            )
+        self.received, self.synced = event.received, event.synced
+        while self._times and self._times[0][0] <= event.synced:
+            self._times.popleft()
+        self._acknowledged(self, event.synced)
+
+    # ---- out ----
+
+    async def _send(self) -> None:
+        heartbeat_s = self._settings.heartbeat_every.total_seconds()
+        await self._channel.send(self.link.start())
+        while True:
+            self._woken.clear()
+            if self._replies:
+                await self._channel.send([self._replies.popleft()])
+                continue
+            serving = self.asked is not None and self.link.ready
+            if serving and await self._send_piece():
+                continue
+            if serving and time.monotonic() >= self._said + heartbeat_s:
+                self._said = time.monotonic()
+                await self._channel.send(self.link.heartbeat(self.position))
+                continue
+            self._idle()
+            if serving and self._source.end() > self.position:
+                continue  # before whoever moves it was told to say so
+            await self._woken.wait()
+
+    async def _send_piece(self) -> bool:
+        """Sends the next bytes of the log. False: there are none."""
+        if self.position >= self._source.end():
+            return False
+        piece = self._source.piece(self.position, self._most())
+        if piece is None:
+            raise ReplicationError(
+                f"the log has no bytes at {self.position} any more: it begins at "
+                f"{self._source.begin()}"
+            )
+        size = len(piece)
+        self.position += size  # it may acknowledge before the last byte has left
+        if len(self._times) < TIMES_MAX:
+            self._times.append((self.position, time.monotonic()))
+        await self._channel.send(self.link.data(self.position - size, piece))
+        del piece  # it keeps a mapping
+        self._said = now = time.monotonic()
+        self._bytes_sent += size
+        self._rate.add(now, size)
+        await self._keep_pace(now, size)
+        return True
+
+    def _most(self) -> int:
+        limit = self._settings.max_bytes_per_s
+        most = self.link.data_most
+        return most if limit is None else max(1, min(most, int(limit * BURST_S)))
+
+    async def _keep_pace(self, now: float, size: int) -> None:
+        limit = self._settings.max_bytes_per_s
+        if limit is None:
+            return
+        self._next_allowed = max(self._next_allowed, now - BURST_S) + size / limit
+        if self._next_allowed > now:
+            await asyncio.sleep(self._next_allowed - now)
+
+
+class _Rate:
+    """Bytes of the last whole second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._bytes = self._before = 0
+
+    def add(self, now: float, size: int) -> None:
+        self._step(int(now))
+        self._bytes += size
+
+    def at(self, now: float) -> int:
+        second = int(now)
+        if second == self._second:
+            return self._before
+        return self._bytes if second == self._second + 1 else 0
+
+    def _step(self, second: int) -> None:
+        if second != self._second:
+            self._before = self._bytes if second == self._second + 1 else 0
+            self._second, self._bytes = second, 0

@@ -1,0 +1,166 @@
+"""`Master` and `Replica`: what one store does for, or takes from, others."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from rocketstore.errors import ConfigError
+from rocketstore.replication.transport import split_address
+from rocketstore.values.arguments import YEAR_S
+
+if TYPE_CHECKING:
+    from rocketstore.replication.lease import Lease
+
+__all__ = ["Master", "Protocol", "Replica"]
+
+#: "rocketstore": with identity, checksums and both acknowledgements. "rocketmq": the HA protocol of
+#: RocketMQ 3.0 to 5.5, which knows neither.
+Protocol = Literal["rocketstore", "rocketmq"]
+Begin = Literal["oldest", "last file"]
+#: Shortest key, bytes.
+KEY_BYTES_MIN: Final = 16
+TIME_MIN: Final = datetime.timedelta(milliseconds=1)
+TIME_MOST: Final = datetime.timedelta(seconds=YEAR_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Master:
+    """The store sends its log to replicas, for `rocketstore.open(replication=…)`.
+
+    Args:
+        listen: "address:port" to accept replicas at; port 0: a free one. Beyond loopback only with
+            `key` or `tls`.
+        protocol: What replicas have to speak.
+        key: A secret of at least 16 bytes that both sides know: each proves that it does. With
+            protocol "rocketstore" only.
+        tls: A context of a server. Its connections are encrypted; with `CERT_REQUIRED` replicas
+            need certificates. With protocol "rocketstore" only.
+        max_replicas: Connections at a time; more are refused.
+        heartbeat_every: A connection with nothing to send sends an empty frame this often.
+        silence_limit: A replica that says nothing for so long is disconnected.
+        replica_timeout: How long a put with `durability="replicas(n)"` waits for replicas, once it
+            is on the disk of this machine.
+        max_lag_bytes: A replica further behind does not count as one that a put can wait for.
+        max_bytes_per_s: Limit of what one replica is sent, bytes a second. None: no limit.
+        lease: What says until when this process may be the master; no put is taken after that.
+    """
+
+    listen: str = "127.0.0.1:10912"
+    protocol: Protocol = "rocketstore"
+    key: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    max_replicas: int = 16
+    heartbeat_every: datetime.timedelta = datetime.timedelta(seconds=5)
+    silence_limit: datetime.timedelta = datetime.timedelta(seconds=20)
+    replica_timeout: datetime.timedelta = datetime.timedelta(seconds=3)
+    max_lag_bytes: int = 256 << 20
+    max_bytes_per_s: int | None = None
+    lease: Lease | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError: a value that there is not, or that contradicts another one."""
+        host, _ = _address("listen", self.listen)
+        _check_connection(self.protocol, self.key, self.tls, ssl.PROTOCOL_TLS_CLIENT)
+        if self.key is None and self.tls is None and not _is_loopback(host):
+            how = "key= or tls=" if self.protocol == "rocketstore" else "protocol='rocketstore'"
+            raise ConfigError(
+                "listen",
+                self.listen,
+                f"an address of loopback, as 127.0.0.1:10912; others need {how}",
+            )
+        for name in ("heartbeat_every", "silence_limit", "replica_timeout"):
+            _check_time(name, getattr(self, name))
+        for name in ("max_replicas", "max_lag_bytes"):
+            _check_number(name, getattr(self, name))
+        if self.max_bytes_per_s is not None:
+            _check_number("max_bytes_per_s", self.max_bytes_per_s)
+        if self.lease is not None and not callable(getattr(self.lease, "deadline", None)):
+            raise ConfigError("lease", self.lease, "None or a Lease, with a method deadline()")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """The store is a copy of another one, for `rocketstore.open(replication=…)`: it takes no puts.
+
+    Args:
+        master: "host:port" of the master.
+        protocol: What the master speaks: "rocketmq" for a broker of RocketMQ.
+        key, tls: As of `Master`; `tls` is a context of a client.
+        begin: Where an empty copy begins: with the "oldest" message of the master, or with its
+            "last file" of the log, as RocketMQ's slaves do. With protocol "rocketmq" also the
+            physical offset at which a file of the master's log begins.
+        heartbeat_every: The replica says how far it is at least this often.
+        silence_limit: A master that says nothing for so long is disconnected, and asked again.
+        reconnect_every: Between two attempts to connect.
+    """
+
+    master: str
+    protocol: Protocol = "rocketstore"
+    key: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    begin: Begin | int = "oldest"
+    heartbeat_every: datetime.timedelta = datetime.timedelta(seconds=5)
+    silence_limit: datetime.timedelta = datetime.timedelta(seconds=20)
+    reconnect_every: datetime.timedelta = datetime.timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError: a value that there is not, or that contradicts another one."""
+        _, port = _address("master", self.master)
+        if not port:
+            raise ConfigError("master", self.master, "the port of a master: 1 … 65535")
+        _check_connection(self.protocol, self.key, self.tls, ssl.PROTOCOL_TLS_SERVER)
+        by_offset = type(self.begin) is int and 0 <= self.begin < 2**63
+        if self.begin not in get_args(Begin) and not (by_offset and self.protocol == "rocketmq"):
+            raise ConfigError(
+                "begin",
+                self.begin,
+                "'oldest' or 'last file'; with protocol 'rocketmq' also a physical offset",
+            )
+        for name in ("heartbeat_every", "silence_limit", "reconnect_every"):
+            _check_time(name, getattr(self, name))
+
+
+def _address(field: str, given: object) -> tuple[str, int]:
+    if not isinstance(given, str):
+        raise ConfigError(field, given, "'host:port'")
+    return split_address(field, given)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_connection(
+    protocol: object, key: object, tls: object, other_side: ssl._SSLMethod
+) -> None:
+    """`other_side`: what a context of this end must not be made for."""
+    if protocol not in get_args(Protocol):
+        raise ConfigError("protocol", protocol, "'rocketstore' or 'rocketmq'")
+    if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES_MIN):
+        # The value is a secret, or nearly one.
+        given = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        raise ConfigError("key", given, f"None, or {KEY_BYTES_MIN} bytes or more")
+    if tls is not None:
+        side = "server" if other_side is ssl.PROTOCOL_TLS_CLIENT else "client"
+        if not isinstance(tls, ssl.SSLContext) or tls.protocol is other_side:
+            raise ConfigError("tls", tls, f"None, or an ssl.SSLContext of a {side}")
+    if protocol == "rocketmq" and not (key is None and tls is None):
+        name = "key" if tls is None else "tls"
+        raise ConfigError(name, "…", "None with protocol 'rocketmq', which knows no such thing")
+
+
+def _check_time(name: str, given: object) -> None:
+    if not isinstance(given, datetime.timedelta) or not TIME_MIN <= given <= TIME_MOST:
+        raise ConfigError(name, given, "a datetime.timedelta from 1 ms to a year")
+
+
+def _check_number(name: str, given: object) -> None:
+    if type(given) is not int or not 1 <= given < 2**63:
+        raise ConfigError(name, given, "a whole number, 1 or more")

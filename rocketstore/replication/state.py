@@ -1,0 +1,166 @@
+"""`rocketstore/replication.json`: of which history a store is, in which role, and who wrote it.
+
+The file is there once a store was a master or a replica. It is replaced as a whole, and one that
+cannot be read is an error: without it a replica would take puts, and a fenced master go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rocketstore.errors import ReplicationError
+from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
+from rocketstore.replication.protocol.epochs import (
+    Epoch,
+    check_epochs,
+    term_of,
+    with_promotion,
+    with_run,
+)
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = [
+    "ReplicationState",
+    "Role",
+    "as_master",
+    "as_replica",
+    "fenced",
+    "load_state",
+    "promoted",
+    "save_state",
+]
+
+Role = Literal["master", "replica"]
+VERSION: Final = 1
+MAX_BYTES: Final = 1 << 20
+STORE_ID_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationState:
+    """What `replication.json` says. `store_id`: of the first master of this history, random."""
+
+    role: Role
+    store_id: bytes = b""
+    #: Who wrote which part of the log; none of a replica of RocketMQ.
+    epochs: tuple[Epoch, ...] = ()
+    #: The term in which another store took the place of this master; None: it may take puts.
+    fenced_by: int | None = None
+
+    @property
+    def term(self) -> int:
+        """The term of the last epoch; 0 without one."""
+        return term_of(self.epochs)
+
+
+def load_state(layout: StoreLayout) -> ReplicationState | None:
+    """None for a store that never was a master or a replica.
+
+    Raises:
+        ReplicationError: the file is damaged, or of a newer release.
+    """
+    path = layout.replication
+    try:
+        return _parse(json.loads(read_state_file(path, MAX_BYTES)))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ReplicationError(
+            f"{path} does not tell the role of this store: {error!r}; restore the file, or make a "
+            "new copy of the master in another directory"
+        ) from error
+
+
+def save_state(layout: StoreLayout, state: ReplicationState) -> None:
+    """Replaces the file; durable when this returns."""
+    document = {
+        "version": VERSION,
+        "store_id": state.store_id.hex(),
+        "role": state.role,
+        "epochs": [
+            {"term": one.term, "run": one.run, "start": one.start, "id": one.id.hex()}
+            for one in state.epochs
+        ],
+        "fenced_by": state.fenced_by,
+    }
+    write_state_file(layout, layout.replication, json.dumps(document, indent=1) + "\n")
+
+
+def as_master(state: ReplicationState | None, *, begin: int, end: int) -> ReplicationState:
+    """The state of a master that has opened its log [begin, end), with an epoch of its own."""
+    before = state or ReplicationState(role="master")
+    return dataclasses.replace(
+        before,
+        role="master",
+        store_id=before.store_id or secrets.token_bytes(STORE_ID_BYTES),
+        epochs=with_run(before.epochs, begin=begin, end=end),
+    )
+
+
+def promoted(
+    state: ReplicationState | None, *, begin: int, end: int, above: int = 0
+) -> ReplicationState:
+    """The state of a store that becomes the master by hand: a new term, above all that it knows and
+    above `above`."""
+    before = state or ReplicationState(role="master")
+    return dataclasses.replace(
+        before,
+        role="master",
+        store_id=before.store_id or secrets.token_bytes(STORE_ID_BYTES),
+        epochs=with_promotion(
+            before.epochs, begin=begin, end=end, above=max(above, before.fenced_by or 0)
+        ),
+        fenced_by=None,
+    )
+
+
+def fenced(state: ReplicationState, term: int) -> ReplicationState:
+    """The state of a master that has heard of a later term."""
+    return dataclasses.replace(state, fenced_by=max(term, state.fenced_by or 0))
+
+
+def as_replica(
+    state: ReplicationState | None, store_id: bytes, epochs: tuple[Epoch, ...]
+) -> ReplicationState:
+    """The state of a copy of a master with this identity. It goes on to know of a later term."""
+    before = state or ReplicationState(role="replica")
+    heard = before.fenced_by if (before.fenced_by or 0) > term_of(epochs) else None
+    return dataclasses.replace(
+        before, role="replica", store_id=store_id, epochs=epochs, fenced_by=heard
+    )
+
+
+def _parse(found: Any) -> ReplicationState:
+    if found["version"] != VERSION:
+        raise ValueError(f"version {found['version']!r}")
+    if found["role"] not in ("master", "replica"):
+        raise ValueError(f"role {found['role']!r}")
+    store_id = bytes.fromhex(found["store_id"])
+    if len(store_id) not in (0, STORE_ID_BYTES):
+        raise ValueError(f"a store id of {len(store_id)} bytes")
+    epochs = tuple(
+        Epoch(
+            _whole(one["term"]), _whole(one["run"]), _whole(one["start"]), bytes.fromhex(one["id"])
+        )
+        for one in found["epochs"]
+    )
+    check_epochs(epochs)
+    fenced_by = found["fenced_by"]
+    return ReplicationState(
+        role=found["role"],
+        store_id=store_id,
+        epochs=epochs,
+        fenced_by=None if fenced_by is None else _whole(fenced_by),
+    )
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no number")
+    return value

@@ -1,0 +1,159 @@
+"""`ReplicationStatus`: what `Store.replication` gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.replication.master import MasterService
+from rocketstore.replication.replica import MustOpenAgainError, ReplicaService
+from rocketstore.replication.state import ReplicationState, load_state
+from rocketstore.values.public import public
+
+if TYPE_CHECKING:
+    from rocketstore.engine.engine import Engine
+    from rocketstore.replication.sender import ConnectedReplica
+    from rocketstore.replication.settings import Protocol
+
+__all__ = ["Peer", "ReplicationStatus", "status_of"]
+
+
+@public
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection: of a master each of its replicas, of a replica its master.
+
+    `received` and `synced` are physical offsets, in both cases of the replica: it has the log below
+    the one, and on its disk below the other. What its disk lacks is `lag_bytes`, and `lag_s` how
+    long it has lacked some of it, seconds; 0 while it lacks nothing.
+    """
+
+    address: str
+    received: int
+    synced: int
+    lag_bytes: int
+    lag_s: float
+    #: Bytes of the log that came or went lately.
+    bytes_per_s: int
+
+
+@public
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationStatus:
+    """What a store is in replication at one moment, and how far its peers are.
+
+    A store that is open for reading knows its role, its term and `fenced_by`; its writer has the
+    rest.
+    """
+
+    #: None: the store never was a master or a copy.
+    role: Literal["master", "replica"] | None
+    #: The number of the last promotion that the log knows; 0 of a copy of RocketMQ.
+    term: int
+    #: The term in which another store took the place of this master. None: no store did.
+    fenced_by: int | None
+    #: None: this open store neither serves copies nor follows a master.
+    protocol: Protocol | None
+    #: Where a master listens, with the port that it got; of a replica the address of its master.
+    address: str | None
+    #: The peers that are connected.
+    peers: tuple[Peer, ...]
+    #: How many connections there have been since the store was opened: more than there are peers
+    #: where some ended and were made again.
+    connections: int
+    #: Bytes of the log that they carried.
+    bytes: int
+    #: What ended replication for good; the store goes on. None: nothing did.
+    error: BaseException | None
+    #: Why the last connection that went wrong ended. The next attempt may succeed.
+    last_error: BaseException | None
+    #: Of a replica: its master has nothing more, and all of it is on this disk.
+    caught_up: bool = False
+    #: Of a replica that stopped (`error`): the next open cuts off what is not of the master's
+    #: history, and goes on.
+    must_open_again: bool = False
+
+
+def status_of(engine: Engine) -> ReplicationStatus:
+    """Raises ReplicationError: the role of the store cannot be read."""
+    state = load_state(engine.layout)
+    if isinstance(engine, WritingEngine):
+        master = engine.guests.made(MasterService)
+        if master is not None:
+            return _of_master(master, state)
+        replica = engine.guests.made(ReplicaService)
+        if replica is not None:
+            return _of_replica(replica, engine, state)
+    return ReplicationStatus(
+        role=None if state is None else state.role,
+        term=0 if state is None else state.term,
+        fenced_by=None if state is None else state.fenced_by,
+        protocol=None,
+        address=None,
+        peers=(),
+        connections=0,
+        bytes=0,
+        error=None,
+        last_error=None,
+    )
+
+
+def _of_master(service: MasterService, state: ReplicationState | None) -> ReplicationStatus:
+    return ReplicationStatus(
+        role="master",
+        term=0 if state is None else state.term,
+        fenced_by=None if state is None else state.fenced_by,
+        protocol=service.settings.protocol,
+        address=service.address,
+        # One that has not asked for the log yet may be anybody.
+        peers=tuple(_peer(one) for one in service.replicas if one.asked is not None),
+        connections=service.connections,
+        bytes=service.bytes_sent,
+        error=service.error,
+        last_error=service.last_error,
+    )
+
+
+def _peer(one: ConnectedReplica) -> Peer:
+    return Peer(
+        address=one.address,
+        received=one.received,
+        synced=one.synced,
+        lag_bytes=one.lag_bytes,
+        lag_s=one.lag_ms / 1000,
+        bytes_per_s=one.bytes_per_s,
+    )
+
+
+def _of_replica(
+    service: ReplicaService, engine: WritingEngine, state: ReplicationState | None
+) -> ReplicationStatus:
+    caught_up = service.caught_up  # before how far it is: that may grow meanwhile
+    return ReplicationStatus(
+        role="replica",
+        term=0 if state is None else state.term,
+        fenced_by=None if state is None else state.fenced_by,
+        protocol=service.settings.protocol,
+        address=service.settings.master,
+        peers=(_master_of(service, engine),) if service.connected else (),
+        connections=service.connections,
+        bytes=service.bytes_received,
+        error=service.stopped,
+        last_error=service.last_error,
+        caught_up=caught_up,
+        must_open_again=isinstance(service.error, MustOpenAgainError),
+    )
+
+
+def _master_of(service: ReplicaService, engine: WritingEngine) -> Peer:
+    end, synced = service.master_end or 0, engine.positions.flushed
+    lag = max(0, end - synced)
+    return Peer(
+        address=service.settings.master,
+        received=engine.positions.wrote,
+        synced=synced,
+        lag_bytes=lag,
+        lag_s=(service.lag_ms or 0.0) / 1000 if lag else 0.0,
+        bytes_per_s=int(service.bytes_per_s),
+    )

@@ -1,0 +1,302 @@
+"""The thread, the loop and the connections of replication; no protocol.
+
+All network code of one store runs in one event loop in a thread of its own, so that neither a peer
+nor a put waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, Protocol
+
+from rocketstore._native.os import syscalls
+from rocketstore.errors import ConfigError
+from rocketstore.replication.protocol.link import Buffer
+from rocketstore.values.kept_errors import without_frames
+from rocketstore.values.threads import runs_here, start_thread
+
+__all__ = ["Channel", "LoopThread", "accepted", "connected", "listener", "split_address"]
+
+logger = logging.getLogger(__name__)
+
+#: Longest handshake of TLS, and longest attempt to connect, seconds.
+HANDSHAKE_S: Final = 10.0
+#: What TLS keeps of bytes that the system has not taken, bytes.
+TLS_PENDING_BYTES: Final = 1 << 20
+#: After so many bytes that the system took at once others get their turn, bytes.
+TURN_BYTES: Final = 256 << 10
+#: Longest wait for the thread at the end of a store, seconds.
+STOP_S: Final = 10.0
+
+
+class LoopThread:
+    """Runs one coroutine in an event loop of its own until it is told to stop, which cancels it."""
+
+    def __init__(self, name: str, main: Callable[[], Coroutine[None, None, None]]) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        self._main = main
+        self._lock = threading.Lock()
+        self._token = syscalls.process_token()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Once; OSError where the system has no thread left."""
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        start_thread(thread)
+        self._thread = thread
+
+    @property
+    def alive(self) -> bool:
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def call(self, act: Callable[[], object]) -> None:
+        """Has `act` called in the loop, soon; not at all once it ends. Any thread may."""
+        with self._lock:
+            if self._loop is not None and not syscalls.forked_since(self._token):
+                self._loop.call_soon_threadsafe(act)
+
+    def stop(self) -> None:
+        """Returns once the thread has ended, or after some seconds. Idempotent; any thread may."""
+        self._stopping = True
+        if not self.alive:
+            return
+        self.call(self._cancel)
+        thread = self._thread
+        if thread is not None and not runs_here(thread):
+            thread.join(STOP_S)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _run(self) -> None:
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                asyncio.run(self._begin())
+        except BaseException as error:
+            self.error = without_frames(error)
+            logger.error("%s failed: %r", self.name, error)
+        finally:
+            with self._lock:
+                self._loop = None
+
+    async def _begin(self) -> None:
+        self._task = asyncio.current_task()
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        if not self._stopping:  # a stop that came before found no loop
+            try:
+                await self._main()
+            finally:
+                with self._lock:
+                    self._loop = None
+
+
+class Channel(Protocol):
+    """One connection. One task receives at a time, and one sends."""
+
+    peer: str
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Waits for bytes of the peer; how many there are now at the begin of `buffer`. 0: it sends
+        no more.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        """Returns once the system has taken all of it. Others get their turn meanwhile.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+
+    def close(self) -> None:
+        """Ends the connection at once; what was not sent is lost. Idempotent."""
+
+
+class _Plain:
+    """Bytes go from where they are straight to the kernel."""
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self.peer = peer
+        self._sock = sock
+        self._at_once = 0
+        self._loop = asyncio.get_running_loop()
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        return await self._loop.sock_recv_into(self._sock, buffer)
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        sent = 0
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            sent = self._sock.sendmsg(buffers)
+        rest = _behind(buffers, sent)
+        self._at_once += sent
+        if not rest and self._at_once >= TURN_BYTES:
+            self._at_once = 0
+            await asyncio.sleep(0)
+        for view in rest:
+            await self._loop.sock_sendall(self._sock, view)
+
+    def close(self) -> None:
+        # Not before whoever waits for the socket was told by its task's cancellation.
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+
+
+class _Encrypted:
+    """TLS, which copies."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
+    ) -> None:
+        self.peer = peer
+        self._reader = reader
+        self._writer = writer
+        writer.transport.set_write_buffer_limits(high=TLS_PENDING_BYTES)
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        data = await self._reader.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            self._writer.write(buffer)
+            await self._writer.drain()
+        await asyncio.sleep(0)
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+def _behind(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
+    """What is left of buffers of which the first `sent` bytes are gone."""
+    rest: list[memoryview] = []
+    for buffer in buffers:
+        size = len(buffer)
+        if sent < size:
+            rest.append(memoryview(buffer)[sent:])
+        sent = max(sent - size, 0)
+    return rest
+
+
+# ---- making them ----
+
+#: A child of a fork would keep connections and ports open that its parent has closed.
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _leave_in_child() -> None:
+    for sock in list(_sockets):
+        with contextlib.suppress(OSError):
+            os.close(sock.detach())
+    _sockets.clear()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
+
+
+def split_address(field: str, address: str) -> tuple[str, int]:
+    """ "host:port" or "[ipv6]:port" in its two parts.
+
+    Raises:
+        ConfigError: it is no such text.
+    """
+    host, separator, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(field, address, 'must be "host:port" or "[ipv6]:port", port 0 … 65535')
+    return host, int(port)
+
+
+def listener(address: str, backlog: int) -> socket.socket:
+    """A socket that accepts connections at "address:port". Raises ConfigError, OSError."""
+    host, port = split_address("listen", address)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError("listen", address, f"no such address: {error.strerror}") from None
+    sock = socket.socket(family, kind, protocol)
+    _sockets.add(sock)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(place)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, os.strerror(error.errno or errno.EIO), address) from error
+    return sock
+
+
+async def accepted(sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -> Channel:
+    """The channel of a connection that a listener has accepted. Raises OSError."""
+    _prepare(sock)
+    if tls is None:
+        return _Plain(sock, peer)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=TLS_PENDING_BYTES)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S
+    )
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+    return _Encrypted(reader, writer, peer)
+
+
+async def connected(address: str, tls: ssl.SSLContext | None) -> Channel:
+    """A channel to "host:port". Raises ConfigError, OSError; TimeoutError is one."""
+    host, port = split_address("master", address)
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(HANDSHAKE_S):
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        last: OSError | None = None
+        for family, kind, protocol, _, place in found:
+            sock = socket.socket(family, kind, protocol)
+            _prepare(sock)
+            try:
+                await loop.sock_connect(sock, place)
+                if tls is None:
+                    return _Plain(sock, address)
+                reader, writer = await asyncio.open_connection(
+                    sock=sock, ssl=tls, server_hostname=host, limit=TLS_PENDING_BYTES
+                )
+                return _Encrypted(reader, writer, address)
+            except OSError as error:
+                last = error
+                sock.close()
+            except BaseException:
+                sock.close()
+                raise
+    raise last or OSError(errno.EHOSTUNREACH, "no address", address)
+
+
+def _prepare(sock: socket.socket) -> None:
+    _sockets.add(sock)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,173 @@
+"""`rocketstore follow`: a copy of a master that listens on loopback."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.cli import exit_codes
+from rocketstore.replication import Master, promote
+from tests.cli.conftest import Invoke, Start
+from tests.support.small_store import SMALL, log_bytes, open_small
+
+PATIENCE_S = 30
+#: A copy has files of the size that its master's have.
+SHAPE = ("--segment-bytes", SMALL["commit_log_file_size_bytes"])
+
+
+def open_master(path: Path, **settings: Any) -> rocketstore.Store:
+    return open_small(path, replication=Master(**{"listen": "127.0.0.1:0", **settings}))
+
+
+def followed(start: Start, *words: object) -> tuple[int, list[str], str]:
+    """Exit code, lines and errors of a run that ends by itself."""
+    child = start("follow", *words, *SHAPE, "--until-caught-up")
+    output, errors = child.communicate(timeout=PATIENCE_S)
+    return child.returncode, output.splitlines(), errors
+
+
+def put_some(master: rocketstore.Store) -> None:
+    for number in range(40):
+        master.writer("orders").put(b"%d" % number + b"x" * 200)
+
+
+@pytest.mark.parametrize("protocol", ["rocketstore", "rocketmq"])
+def test_a_copy_is_made_and_the_command_ends_when_it_has_all(
+    start: Start, tmp_path: Path, protocol: Any
+) -> None:
+    soon = timedelta(milliseconds=100)
+    with open_master(tmp_path / "master", protocol=protocol, heartbeat_every=soon) as master:
+        words = (master.replication.address, tmp_path / "copy", "--protocol", protocol)
+        put_some(master)
+        code, lines, errors = followed(start, *words, "--json")
+        assert (code, errors) == (exit_codes.OK, "")
+        last = json.loads(lines[-1])
+        assert last["caught_up"]
+        assert last["synced"] == last["end"] == master.end_offset
+        assert last["lag_bytes"] == 0
+        put_some(master)
+        code, lines, errors = followed(start, *words)
+        assert (code, errors) == (exit_codes.OK, "")
+        assert lines[-1] == f"{master.end_offset:,}  caught up"
+    logs = [log_bytes(tmp_path / name).rstrip(b"\0") for name in ("master", "copy")]
+    assert logs[0] == logs[1]
+
+
+def test_ctrl_c_closes_the_copy_cleanly(start: Start, tmp_path: Path) -> None:
+    with open_master(tmp_path / "master") as master:
+        put_some(master)
+        child = start("follow", master.replication.address, tmp_path / "copy", *SHAPE, "--json")
+        assert child.stdout is not None
+        for line in child.stdout:
+            if json.loads(line)["caught_up"]:
+                break
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=PATIENCE_S)
+    assert (child.returncode, errors) == (exit_codes.INTERRUPTED, "")
+    with rocketstore.open(tmp_path / "copy", "r") as reader:
+        assert reader.recovery.mode == "clean"
+        assert reader.max_queue_offset("orders", 0) == 40
+
+
+def test_a_master_that_is_not_there_is_waited_for(start: Start, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with open_master(tmp_path / "master") as master:
+        put_some(master)
+    child = start("follow", address, tmp_path / "copy", *SHAPE, "--until-caught-up")
+    assert child.stdout is not None
+    for line in child.stdout:
+        if "not connected: " in line:
+            break
+    with open_master(tmp_path / "master", listen=address) as master:
+        output, errors = child.communicate(timeout=PATIENCE_S)
+        assert (child.returncode, errors) == (exit_codes.OK, "")
+        assert output.splitlines()[-1] == f"{master.end_offset:,}  caught up"
+
+
+def test_another_history_ends_with_3(start: Start, tmp_path: Path) -> None:
+    ends = []
+    for name in ("master", "other"):
+        with open_master(tmp_path / name) as master:
+            put_some(master)
+            ends.append(followed(start, master.replication.address, tmp_path / "copy"))
+    assert ends[0][0] == exit_codes.OK
+    code, _, errors = ends[1]
+    assert code == exit_codes.DAMAGED
+    assert "copies of different stores" in errors
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_new_master_lacks_is_cut_off_and_kept(
+    start: Start, tmp_path: Path, late: bool
+) -> None:
+    """Also where the master comes later, so that the copy is open when it hears of it."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    with open_master(old) as master:
+        put_some(master)
+        assert followed(start, master.replication.address, new)[0] == exit_codes.OK
+        common = master.end_offset
+        put_some(master)
+    assert promote(new).end == common
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    if late:
+        child = start("follow", address, old, *SHAPE, "--until-caught-up")
+        assert child.stdout is not None
+        for line in child.stdout:
+            if "not connected: " in line:
+                break
+    with rocketstore.open(new, replication=Master(listen=address)) as master:
+        master.writer("orders").put(b"of the new term")
+        if late:
+            _, errors = child.communicate(timeout=PATIENCE_S)
+            assert (child.returncode, errors) == (exit_codes.OK, "")
+        else:
+            assert followed(start, address, old)[0] == exit_codes.OK
+    logs = [log_bytes(path).rstrip(b"\0") for path in (old, new)]
+    assert logs[0] == logs[1]
+    assert any((old / "rocketstore" / "quarantine").iterdir())
+
+
+def test_a_key_is_read_from_its_file(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"a key of some length\n")
+    with open_master(tmp_path / "master", key=b"a key of some length") as master:
+        put_some(master)
+        words = (master.replication.address, tmp_path / "copy", "--key-file", tmp_path / "key")
+        assert followed(start, *words)[0] == exit_codes.OK
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("10912",), "HOST:PORT"),
+        (("localhost:0",), "HOST:PORT"),
+        (("localhost:10912", "--begin", "latest"), "--begin"),
+        (("localhost:10912", "--begin", "4096"), "--begin"),
+        (("localhost:10912", "--key-file", "short"), "--key-file"),
+        (("localhost:10912", "--protocol", "kafka"), "--protocol"),
+    ],
+)
+def test_wrong_arguments_make_no_store(
+    invoke: Invoke, tmp_path: Path, words: Any, said: str
+) -> None:
+    (tmp_path / "short").write_bytes(b"short\n")
+    given = [str(tmp_path / word) if word == "short" else word for word in words]
+    done = invoke("follow", given[0], tmp_path / "copy", *given[1:])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "short\\n" not in done.stderr
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_store_of_its_own_does_not_become_a_copy(invoke: Invoke, store_path: Path) -> None:
+    done = invoke("follow", "localhost:1", store_path)
+    assert done.exit_code == exit_codes.FAILED
+    assert "an empty directory of its own" in done.stderr

@@ -1,0 +1,262 @@
+"""Roles: what a store may do that was a master or a copy, and what a fence does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rocketstore import (
+    ConfigError,
+    FencedError,
+    PutResult,
+    ReplicaStoreError,
+    ReplicationError,
+    Store,
+    StoreLockedError,
+)
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.replication.lease import FileLease, keep_lease
+from rocketstore.replication.promotion import promote
+from rocketstore.replication.roles import (
+    fence_of,
+    take_master_role,
+    take_plain_role,
+    take_replica_role,
+)
+from rocketstore.replication.state import ReplicationState, load_state, save_state
+from tests.support.small_store import open_small
+from tests.support.waiting import wait_until
+
+
+def _state(root: Path) -> ReplicationState:
+    state = load_state(StoreLayout(root))
+    assert state is not None
+    return state
+
+
+def _engine(store: Store):  # type: ignore[no-untyped-def]
+    return store._engine
+
+
+def _put(store: Store, body: bytes) -> PutResult:
+    return store.writer("orders").put(body)
+
+
+def _master(root: Path, count: int = 3) -> int:
+    """A master that has put some messages, and is closed; its end."""
+    with open_small(root) as store:
+        if load_state(StoreLayout(root)) is None:  # else the open has begun an epoch
+            take_master_role(_engine(store))
+        for _ in range(count):
+            _put(store, b"x")
+        return store.visible_offset
+
+
+def test_each_open_of_a_master_begins_an_epoch(tmp_path: Path) -> None:
+    end = _master(tmp_path)
+    _master(tmp_path)
+    assert [(one.term, one.run, one.start) for one in _state(tmp_path).epochs] == [
+        (1, 0, 0),
+        (1, 1, end),
+    ]
+
+
+def test_plain_open_of_a_master_begins_one_as_well(tmp_path: Path) -> None:
+    """It may have lost a tail that replicas have."""
+    end = _master(tmp_path)
+    with open_small(tmp_path) as store:
+        _put(store, b"plain")
+    assert _state(tmp_path).epochs[-1].start == end
+
+
+def test_plain_store_gets_no_role(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        _put(store, b"x")
+        take_plain_role(_engine(store))
+    assert load_state(StoreLayout(tmp_path)) is None
+
+
+def test_copy_does_not_open_for_puts(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    save_state(StoreLayout(tmp_path), ReplicationState(role="replica"))
+    with pytest.raises(ReplicaStoreError, match="rocketstore promote"):
+        open_small(tmp_path)
+    open_small(tmp_path, "r").close()
+
+
+def test_store_of_unknown_role_does_not_open_for_puts(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    StoreLayout(tmp_path).replication.write_text("{")
+    with pytest.raises(ReplicationError, match="does not tell the role"):
+        open_small(tmp_path)
+    StoreLayout(tmp_path).replication.unlink()
+    open_small(tmp_path).close()
+
+
+def test_store_with_messages_of_its_own_becomes_no_copy(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        _put(store, b"x")
+    with open_small(tmp_path) as store:
+        with pytest.raises(ReplicaStoreError, match="messages that no master"):
+            take_replica_role(_engine(store))
+        take_replica_role(_engine(store), compares=True)
+
+
+def test_old_master_becomes_a_copy_and_keeps_its_history(tmp_path: Path) -> None:
+    _master(tmp_path)
+    before = _state(tmp_path)
+    with open_small(tmp_path) as store:
+        take_replica_role(_engine(store))
+    after = _state(tmp_path)
+    assert (after.role, after.store_id) == ("replica", before.store_id)
+    assert after.epochs[0] == before.epochs[0]
+
+
+# ---- promotion and fencing ----
+
+
+def test_promoted_copy_takes_puts_in_a_new_term(tmp_path: Path) -> None:
+    end = _master(tmp_path)
+    save_state(
+        StoreLayout(tmp_path),
+        ReplicationState(
+            role="replica",
+            store_id=_state(tmp_path).store_id,
+            epochs=_state(tmp_path).epochs,
+            fenced_by=6,
+        ),
+    )
+    promotion = promote(tmp_path)
+    assert (promotion.term, promotion.end, promotion.was_master) == (7, end, False)
+    with open_small(tmp_path) as store:
+        _put(store, b"taken")
+    assert [(one.term, one.run) for one in _state(tmp_path).epochs] == [(1, 0), (7, 0), (7, 1)]
+
+
+def test_rank_is_of_the_last_byte(tmp_path: Path) -> None:
+    """An old master may be longer than the store that took its place. And a copy that has heard of
+    a new run without a byte of it may lack what another has of the run before."""
+    end = _master(tmp_path)
+    assert promote(tmp_path, dry_run=True).rank == (1, 0, end)
+    promote(tmp_path)
+    assert promote(tmp_path, dry_run=True).rank == (1, 0, end)
+    with open_small(tmp_path) as store:
+        _put(store, b"x")
+        longer = store.visible_offset
+    assert promote(tmp_path, dry_run=True).rank == (2, 1, longer)
+
+
+def test_plain_store_is_not_promoted(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    with pytest.raises(ReplicationError, match="is no copy"):
+        promote(tmp_path)
+
+
+def test_open_store_is_not_promoted(tmp_path: Path) -> None:
+    with open_small(tmp_path), pytest.raises(StoreLockedError):
+        promote(tmp_path)
+
+
+def test_fenced_master_takes_no_puts_until_it_is_promoted(tmp_path: Path) -> None:
+    _master(tmp_path)
+    ended: list[FencedError] = []
+    with open_small(tmp_path) as store:
+        fence = fence_of(_engine(store))
+        fence.on_fence = ended.append
+        fence.hear(1)  # its own term
+        _put(store, b"taken")
+        fence.hear(4)
+        for _ in range(2):
+            with pytest.raises(FencedError, match="promoted in term 4"):
+                _put(store, b"refused")
+        fence.hear(3)
+        assert store.max_queue_offset("orders", 0) == 4
+    assert len(ended) == 1
+    assert _state(tmp_path).fenced_by == 4
+    with open_small(tmp_path) as store:
+        with pytest.raises(FencedError, match="promoted in term 4"):
+            _put(store, b"refused after a restart")
+        with pytest.raises(FencedError, match="promote it again"):
+            take_master_role(_engine(store))
+    assert promote(tmp_path).term == 5
+    with open_small(tmp_path) as store:
+        assert _put(store, b"taken").queue_offset == 4
+
+
+# ---- leases ----
+
+
+def test_lease_of_a_file_has_one_holder(tmp_path: Path) -> None:
+    one, other = (FileLease(tmp_path / "lease", name) for name in "ab")
+    assert one.renew()
+    assert not other.renew()
+    assert other.deadline() is None
+    assert (one.deadline() or 0) > time.monotonic()
+    one.release()
+    assert other.renew()
+    assert not one.renew()
+
+
+def test_lease_that_has_ended_is_free(tmp_path: Path) -> None:
+    one, other = FileLease(tmp_path / "lease", "a", 1e-9), FileLease(tmp_path / "lease", "b")
+    assert one.renew()
+    assert other.renew()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"owner": "x"}'])
+def test_damaged_lease_is_free(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "lease").write_bytes(content)
+    assert FileLease(tmp_path / "lease", "a").renew()
+
+
+def test_no_put_without_the_lease(tmp_path: Path) -> None:
+    lease = FileLease(tmp_path / "lease", "a")
+    with open_small(tmp_path / "store") as store:
+        watch = keep_lease(_engine(store), lease)
+        with pytest.raises(FencedError, match="lease"):
+            _put(store, b"refused")
+        lease.renew()
+        watch.wake()
+        wait_until(lambda: fence_of(_engine(store)).error is None)
+        _put(store, b"taken")
+        lease.release()
+        watch.wake()
+        wait_until(lambda: fence_of(_engine(store)).error is not None)
+        with pytest.raises(FencedError, match="lease"):
+            _put(store, b"refused")
+
+
+def test_lease_does_not_open_the_fence_of_a_promotion(tmp_path: Path) -> None:
+    _master(tmp_path)
+    with open_small(tmp_path) as store:
+        fence = fence_of(_engine(store))
+        fence.hear(2)
+        fence.lease("not held")
+        fence.lease("")
+        with pytest.raises(FencedError, match="promoted in term 2"):
+            _put(store, b"refused")
+
+
+def test_lease_that_fails_is_not_held(tmp_path: Path) -> None:
+    class Broken:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def deadline(self) -> float:
+            self.asked += 1
+            if self.asked > 1:
+                raise OSError("no answer")
+            return time.monotonic() + 60
+
+    with open_small(tmp_path) as store:
+        keep_lease(_engine(store), Broken())
+        wait_until(lambda: fence_of(_engine(store)).error is not None)
+        with pytest.raises(FencedError, match="no answer"):
+            _put(store, b"refused")
+
+
+def test_lease_without_a_deadline_is_refused(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store, pytest.raises(ConfigError, match="deadline"):
+        keep_lease(_engine(store), object())  # type: ignore[arg-type]
