@@ -146,9 +146,24 @@ class WritingEngine(Engine):
             raise BackpressureError(f"the log was not flushed in {limit_ms} ms: nothing was put")
 
     def begin_at(self, offset: int) -> None:
-        """An empty log begins at this physical offset: for a copy of a log that begins there.
-        Raises: as `CommitLog.begin_at`."""
-        self._dispatcher.begin_at(offset, lambda: self.commit_log.begin_at(offset))
+        """An empty log begins at this physical offset: for a copy of a log that begins there. A
+        crash from here on leaves one that begins and ends there.
+
+        Raises:
+            ValueError: the log is not empty, or no segment begins there.
+            BackpressureError, DiskFullError, OSError: there is no segment. Nothing was changed.
+        """
+        files, positions = self._segments, self.write.positions
+        if files.files or offset != files.start_for(offset):
+            raise ValueError(f"an empty log begins at a multiple of {files.file_size} bytes")
+
+        def begin() -> None:
+            self.commit_log.begin_at(offset)
+            # In this order nothing looks as if it were still to be flushed.
+            positions.flushed = positions.committed = positions.visible = offset
+            positions.minimum = positions.wrote = offset
+
+        self._dispatcher.begin_at(offset, begin)
 
     # ---- care ----
 

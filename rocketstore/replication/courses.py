@@ -7,6 +7,7 @@ rocketstore has done so when its first event comes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import BackpressureError, ReplicationError
@@ -141,11 +142,22 @@ class MustOpenAgainError(ReplicationError):
 class Course:
     """Where a connection is. `begun`: what comes is appended, so what was is acknowledged."""
 
-    def __init__(self, log: CopiedLog) -> None:
+    def __init__(self, log: CopiedLog, said_end: Callable[[], int] = int) -> None:
+        """`said_end`: where the master's log ends, as it said last."""
         self.log = log
         self.begun = False
-        #: Where the master's log ended at least, by what it sent.
-        self.master_end = 0
+        self._said_end = said_end
+        self._sent_end = 0
+
+    @property
+    def master_end(self) -> int:
+        """Where the master's log ended at least, by what it said and sent."""
+        return max(self._said_end(), self._sent_end)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the disk has all that the master had when it last said so."""
+        return self.begun and self.log.synced >= self.master_end
 
     @property
     def asks(self) -> int:
@@ -157,9 +169,9 @@ class Course:
         if isinstance(event, Heartbeat):
             if not self.begun:
                 self._begin(event.offset)
-            self.master_end = max(self.master_end, event.offset)
+            self._sent_end = max(self._sent_end, event.offset)
         elif isinstance(event, Data):
-            self.master_end = max(self.master_end, event.offset + len(event.data))
+            self._sent_end = max(self._sent_end, event.offset + len(event.data))
             await self.log.take(event.data)
         elif isinstance(event, CutTo):
             raise self.log.order_cut(event.offset)
@@ -200,6 +212,11 @@ class ClassicCourse(Course):
         return self._asks
 
     @property
+    def caught_up(self) -> bool:
+        """A master of RocketMQ only says that it has nothing more, after a while."""
+        return bool(self._idle) and super().caught_up
+
+    @property
     def in_vain(self) -> bool:
         """Whether the master has said twice that it has nothing of what this copy needs first."""
         return not self.begun and self._idle > 1 and self._asks > 0
@@ -211,7 +228,7 @@ class ClassicCourse(Course):
         if not isinstance(event, Data):
             return False
         self._idle = 0
-        self.master_end = max(self.master_end, event.offset + len(event.data))
+        self._sent_end = max(self._sent_end, event.offset + len(event.data))
         data = event.data
         if not self.begun:
             data = self._compared(event)

@@ -82,7 +82,8 @@ class ReplicaService:
         self._log.copy_only()
         self._copy = CopiedLog(engine)
         self._rate = (time.monotonic(), 0, 0.0)
-        self._caught_up_at: float | None = None
+        self._lacks_since: float | None = None
+        self._course: Course | None = None
         self._failures = (0, "")
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._flushed = EventFd(self._bell)
@@ -117,8 +118,13 @@ class ReplicaService:
         """For how long this copy has not had all that the master had; 0: it has."""
         if self.master_end is None:
             return None
-        since = self._caught_up_at
+        since = self._lacks_since
         return 0.0 if since is None else (time.monotonic() - since) * 1000
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the disk has all that the master had when it last said so."""
+        return self.connected and self._course is not None and self._course.caught_up
 
     @property
     def bytes_per_s(self) -> float:
@@ -164,6 +170,7 @@ class ReplicaService:
         with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
             self.connections += 1
             link, course = _link_and_course(self._engine, settings, self._copy)
+            self._course = course
             connection = _Connection(channel, link, course, self, until_accepted)
             asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
             tasks = [
@@ -206,9 +213,9 @@ class ReplicaService:
     def look(self) -> None:
         """Notes since when the disk lacks something."""
         if not self.lag_bytes:
-            self._caught_up_at = None
-        elif self._caught_up_at is None:
-            self._caught_up_at = time.monotonic()
+            self._lacks_since = None
+        elif self._lacks_since is None:
+            self._lacks_since = time.monotonic()
 
     async def last_file(self) -> int | None:
         """Where the last file of a master of RocketMQ begins; None: its log is empty. Asked in a

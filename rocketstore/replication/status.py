@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.replication.master import MasterService
-from rocketstore.replication.replica import ReplicaService
 
 if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
+    from rocketstore.replication.replica import ReplicaService
     from rocketstore.replication.sender import ConnectedReplica
 
 __all__ = ["ReplicationStatus", "status_of"]
@@ -26,8 +25,10 @@ class ReplicationStatus:
     address: str | None = None
     #: Of a master: the copies that are connected.
     replicas: tuple[ConnectedReplica, ...] = ()
-    #: Of a copy: whether its master sends what it appends.
+    #: Of a copy: whether its master sends what it appends, and whether its disk has all that the
+    #: master had when it last said so.
     connected: bool = False
+    caught_up: bool = False
     #: Physical offsets up to which a copy has received the log, and has it on its disk.
     received: int = 0
     synced: int = 0
@@ -50,13 +51,29 @@ class ReplicationStatus:
 
 def status_of(engine: Engine) -> ReplicationStatus:
     """Of an open store of any mode."""
+    from rocketstore.replication.master import MasterService
+    from rocketstore.replication.replica import ReplicaService
+
     if not isinstance(engine, WritingEngine):
         return ReplicationStatus()
     replica = engine.guests.made(ReplicaService)
     if replica is not None:
         return _of_replica(engine, replica)
     master = engine.guests.made(MasterService)
-    return ReplicationStatus() if master is None else _of_master(master)
+    if master is None:
+        return ReplicationStatus()
+    replicas = master.replicas
+    return ReplicationStatus(
+        role="master",
+        address=master.address,
+        replicas=replicas,
+        connected=bool(replicas),
+        connections=master.connections,
+        refused=master.refused,
+        bytes=master.bytes_sent,
+        error=master.error,
+        last_error=master.last_error,
+    )
 
 
 def _of_replica(engine: WritingEngine, service: ReplicaService) -> ReplicationStatus:
@@ -66,6 +83,7 @@ def _of_replica(engine: WritingEngine, service: ReplicaService) -> ReplicationSt
         role="replica",
         address=service.settings.master,
         connected=service.connected,
+        caught_up=service.caught_up,
         received=positions.wrote,
         synced=synced,
         master_end=service.master_end,
@@ -75,19 +93,5 @@ def _of_replica(engine: WritingEngine, service: ReplicaService) -> ReplicationSt
         bytes=service.bytes_received,
         bytes_per_s=service.bytes_per_s,
         error=service.stopped,
-        last_error=service.last_error,
-    )
-
-
-def _of_master(service: MasterService) -> ReplicationStatus:
-    return ReplicationStatus(
-        role="master",
-        address=service.address,
-        replicas=service.replicas,
-        connected=bool(service.replicas),
-        connections=service.connections,
-        refused=service.refused,
-        bytes=service.bytes_sent,
-        error=service.error,
         last_error=service.last_error,
     )

@@ -122,6 +122,7 @@ def test_a_copy_has_the_same_bytes(
             is_at(copy, master.end())
             put_some(master, 1)
             is_at(copy, master.end())
+            wait_until(lambda: copy.replication.caught_up)
             with pytest.raises(ReplicaStoreError):
                 copy.writer("Orders").put(b"refused")
             master.settle()

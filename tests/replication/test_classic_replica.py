@@ -120,7 +120,7 @@ def test_a_copy_acknowledges_what_is_on_its_disk(tmp_path: Path, log: bytes) -> 
 
 
 def test_a_copy_takes_no_puts(tmp_path: Path, log: bytes) -> None:
-    """The log itself refuses them, whichever way they come."""
+    """S003-16: the log itself refuses them, whichever way they come."""
     with java_like(log) as master, follow(tmp_path / "c", master) as copy:
         with pytest.raises(ReplicaStoreError):
             copy.writer("orders")

@@ -418,7 +418,8 @@ cdef class Log:
                 status = self.settle_locked(status)
                 if status == RS_OK:
                     self.log.last_record_start = last_record
-                    self.log.last_store_timestamp_ms = max(self.log.last_store_timestamp_ms, stored_ms)
+                    if self.log.last_store_timestamp_ms < stored_ms:
+                        self.log.last_store_timestamp_ms = stored_ms
                 self.mutex.unlock()
             if status == RS_OK:
                 self.after(&appended)

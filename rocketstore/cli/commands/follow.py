@@ -27,7 +27,16 @@ LINE_S: Final = 1.0
 LOOK_S: Final = 0.05
 #: What a line of JSON has of the status.
 SAID: Final = (
-    *("address", "connected", "received", "synced", "master_end", "lag_bytes", "lag_ms"),
+    *(
+        "address",
+        "connected",
+        "caught_up",
+        "received",
+        "synced",
+        "master_end",
+        "lag_bytes",
+        "lag_ms",
+    ),
     *("connections", "bytes", "bytes_per_s", "error", "last_error"),
 )
 #: A copy whose log is to be cut is opened again, so many times in a row.
@@ -122,7 +131,7 @@ def _watch(copy: Store, signals: StopSignals, *, once: bool, as_json: bool) -> B
     next_line = time.monotonic()
     while True:
         status = copy.replication
-        done = once and status.connected and status.lag_bytes == 0
+        done = once and status.caught_up
         over = done or signals.received is not None or status.error is not None
         now = time.monotonic()
         news = (status.synced, str(status.last_error))
