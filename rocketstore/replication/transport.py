@@ -53,7 +53,9 @@ class LoopThread:
         self._stopping = False
 
     def start(self) -> None:
-        """Raises OSError where the system has no thread left."""
+        """Once; OSError where the system has no thread left."""
+        if self._thread is not None:
+            return
         thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         start_thread(thread)
         self._thread = thread

@@ -212,6 +212,14 @@ def test_a_close_ends_connections_and_frees_the_port(tmp_path: Path) -> None:
     assert "rocketstore-master" not in [one.name for one in threading.enumerate()]
 
 
+def test_a_store_has_one_master(served: Served) -> None:
+    """A second call finds the first one's."""
+    store, master = served()
+    assert begin_master(store, Master(listen="127.0.0.1:0", protocol="rocketmq")) is master
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("rocketstore-master") == 1
+
+
 def test_a_port_that_is_taken_is_said(served: Served, tmp_path: Path) -> None:
     _, master = served()
     with open_small(tmp_path / "other") as store, pytest.raises(OSError, match=master.address):

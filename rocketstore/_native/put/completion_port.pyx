@@ -125,12 +125,11 @@ cdef class CompletionPort:
             ValueError: the writer is of another store, or there is no such durability.
             StoreClosedError: the port or the store was closed.
         """
-        cdef int level = writer.level if durability is None else durability_level(durability)
+        cdef int level = writer.level if durability is None else writer.asked_for(durability, None)
         cdef int64_t started = writer.begun(level) if level <= writer.log.met else 0
         cdef PutResult result
         if self.is_full():
             return NOT_PUT
-        check_level(writer.log.group.copies, level)
         result = self._put_now(writer, body, tags, keys, properties, flag, born_time, shard_key,
                                delay_level)
         if started and result is not None:

@@ -29,7 +29,7 @@ HEADER: Final = struct.Struct(">qi")
 FRAME_DATA_MOST: Final = 32_768
 #: Bytes of one frame of ours. The buffer of a Java slave takes 4 MiB, and a frame has to be whole
 #: in it.
-SENT_DATA_MOST: Final = 1 << 20
+SENT_DATA_MOST: Final = 2 << 20
 
 
 def report(offset: int) -> bytes:
