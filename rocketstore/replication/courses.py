@@ -24,6 +24,9 @@ __all__ = ["ClassicCourse", "CopiedLog", "Course", "MustOpenAgainError"]
 
 #: Least length of what one append takes, and of a file's view that is compared, bytes.
 APPEND_BYTES: Final = 1 << 20
+#: While more and more comes, a flush is asked for as often as this, bytes: each takes the disk, and
+#: a processor, from the next.
+FLUSH_BYTES: Final = 32 << 20
 #: Before an append is tried again that found no room, seconds.
 ROOM_AGAIN_S: Final = 0.01
 DISK: Final = 2
@@ -36,6 +39,7 @@ class CopiedLog:
         self._engine = engine
         self._log = engine.commit_log.log
         self._incoming: Incoming | None = None
+        self._wanted = 0  # up to where a flush was asked for
 
     @property
     def empty(self) -> bool:
@@ -117,7 +121,14 @@ class CopiedLog:
         assert self._incoming is not None
         for piece in self._incoming.take(data):
             await self._append(piece)
-        self._log.request_flush(self.end)
+
+    def sync_soon(self, *, now: bool) -> None:
+        """Has what was received brought to the disk: `now`, as nothing else waits to be received,
+        or once it is much."""
+        end = self.end
+        if end > self._wanted and (now or end - self._wanted >= FLUSH_BYTES):
+            self._wanted = end
+            self._log.request_flush(end)
 
     async def _append(self, piece: Piece) -> None:
         while True:

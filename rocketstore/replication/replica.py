@@ -283,6 +283,7 @@ class _Connection:
             finally:
                 await self._send(self._link.replies())
             await self._ask()
+            self._course.log.sync_soon(now=size < len(buffer))
             self.moved.set()
             course = self._course
             if isinstance(course, ClassicCourse) and course.in_vain:
