@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore.errors import ReplicationError
-from rocketstore.replication.classic import REPORT, ClassicMasterLink
-from rocketstore.replication.link import Acknowledged, Asked, Event
+from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
+from rocketstore.replication.protocol.link import Acknowledged, Asked, Event
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
 from tests.support.forking import fork
