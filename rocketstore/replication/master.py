@@ -60,7 +60,7 @@ class MasterService:
         copies = self._log.group.keep_copies()
         copies.timeout_ms = int(settings.replica_timeout.total_seconds() * 1000)
         copies.max_lag_bytes = settings.max_lag_bytes
-        self._quorum = Quorum(self._log.confirm)
+        self._quorum = Quorum(self._log.group.confirm)
         self._counted: dict[Hashable, ReplicaSender] = {}
         self._source = _source_of(engine)
         state = load_state(engine.layout) or take_master_role(engine)
@@ -89,7 +89,7 @@ class MasterService:
         bell, self._bell = self._bell, -1
         os.close(bell)
         self._listener.close()
-        self._log.end_copies(
+        self._log.group.end_copies(
             StoreClosedError("the store was closed while a put waited for replicas")
         )
 
@@ -120,7 +120,7 @@ class MasterService:
 
     def fence(self, error: BaseException) -> None:
         """Puts that wait for replicas hear `error`, as do those that come to wait."""
-        self._log.end_copies(error)
+        self._log.group.end_copies(error)
 
     def _needs_from(self) -> int | None:
         """Retention keeps what a replica is sent next, unless it is so far behind that no put waits

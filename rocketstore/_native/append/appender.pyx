@@ -50,9 +50,6 @@ cdef enum:
     STATE_FAILED = 3  # the owner knows why
     STATE_COPYING = 4  # a copy of another log: bytes as they are, and no puts
 
-cdef enum:
-    TOGETHER_NS = 50_000_000  # a put waits for this disk and for others in one sleep, for so long
-
 cdef int64_t standing_ns() noexcept nogil:
     return 0
 
@@ -452,8 +449,7 @@ cdef class Log:
 
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1:
         """Until everything below `end_offset` is committed (OS) or flushed (DISK, and above it). 1: yes, 0: timeout.
-        Raises what the owner says when the store fails or closes meanwhile. Above DISK the thread stands in
-        line for other machines, which get what is flushed: as a rule both waits are one sleep."""
+        Raises what the owner says when the store fails or closes meanwhile. Above DISK: in line for others, too."""
         cdef int64_t deadline, left, started
         cdef int found = IDLE, stirs
         cdef bint stood = False
@@ -473,14 +469,9 @@ cdef class Log:
             self.owner.check_waitable()
             left = deadline - now_ns()
             with nogil:  # once: who gives up the GIL among many does not get it back at once
-                if (level > DISK and not stood
-                        and self.group.copies.worth_a_wait(copies_of(level), end_offset)):
-                    stood = True
-                    self.group.lead(timeout_ms * 1_000_000)
-                    self.group.want(end_offset)
-                    self.group.copies.stand(others, copies_of(level), end_offset,
-                                            min(deadline, started + TOGETHER_NS),
-                                            &self.group.stirs, stirs)
+                if level > DISK and not stood:
+                    stood = self.group.stand_for_copies(others, copies_of(level), end_offset,
+                                                        timeout_ms * 1_000_000, deadline, stirs)
                 if rs_position_load(self.log.positions, at) < end_offset:
                     found = self.group.wait_for(line, at, end_offset, timeout_ms * 1_000_000,
                                                 deadline, stirs)
@@ -498,16 +489,6 @@ cdef class Log:
             if left <= 0:
                 self.group.want(end_offset)  # who asks again, with no time at all, has it flushed, too
                 return 0
-
-    def confirm(self, int copies, int64_t offset):
-        """As Copies.confirm; whoever waits hears of it. Any thread may."""
-        self.group.copies.confirm(copies, offset)
-        self.group.progress.notify_c()
-
-    def end_copies(self, error not None):
-        """As Copies.end; whoever waits hears of it."""
-        self.group.copies.end(error)
-        self.group.stir()
 
     def await_copies(self, int64_t end_offset, int level, int64_t limit_ms, PutResult result=None):
         """Until the machines that a level above DISK names have it; ReplicaTimeoutError and its kin."""

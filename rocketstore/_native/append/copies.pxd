@@ -40,5 +40,5 @@ cdef class Copies:
 cdef inline bint ended(Copies copies) noexcept:
     return copies is not None and copies.error is not None
 
-# Raises ConfigError for a level above DISK of a log without replicas.
+# Gives the level; ConfigError for one above DISK of a log without replicas.
 cdef int check_level(Copies copies, int level) except -1

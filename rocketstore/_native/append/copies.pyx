@@ -146,7 +146,7 @@ cdef int check_level(Copies copies, int level) except -1:
     if level > DISK and copies is None:
         raise ConfigError("durability", durability_name(level),
                           "needs replicas; open the store with replication=Master(…)")
-    return 0
+    return level
 
 
 def check_promise(Copies copies, str durability not None):

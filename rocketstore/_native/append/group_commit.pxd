@@ -63,6 +63,9 @@ cdef class GroupCommit:
     # early. `stirs`: their count at the caller's last look. FAILED, BUSY: stood in line, IDLE: did not.
     cdef int wait_for(self, WaitQueue line, size_t at, int64_t end_offset, int64_t patience_ns,
                       int64_t deadline, int stirs) noexcept nogil
+    # Without the GIL: has it flushed, and stands in the line of other machines; False: none is worth it.
+    cdef bint stand_for_copies(self, WaitQueue line, int copies, int64_t end_offset,
+                               int64_t patience_ns, int64_t deadline, int stirs) noexcept nogil
     cdef int flush_turn(self) noexcept nogil
     cdef void tell(self) noexcept nogil
     cdef int flush_held(self) noexcept nogil

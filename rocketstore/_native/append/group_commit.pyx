@@ -39,6 +39,7 @@ cdef enum:
     # costs, and larger pieces make single flushes wait.
     SMALL_FLUSH = 256 << 10
     ZEROS_AHEAD = 512 << 10
+    TOGETHER_NS = 50_000_000  # a put waits for this disk and for others in one sleep, for so long
 
 
 @cython.final
@@ -104,6 +105,26 @@ cdef class GroupCommit:
         if self.copies is None:
             self.copies = Copies()
         return self.copies
+
+    def confirm(self, int copies, int64_t offset):
+        """As Copies.confirm; whoever waits hears of it. Any thread may."""
+        self.copies.confirm(copies, offset)
+        self.progress.notify_c()
+
+    def end_copies(self, error not None):
+        """As Copies.end; whoever waits hears of it."""
+        self.copies.end(error)
+        self.stir()
+
+    cdef bint stand_for_copies(self, WaitQueue line, int copies, int64_t end_offset,
+                               int64_t patience_ns, int64_t deadline, int stirs) noexcept nogil:
+        if not self.copies.worth_a_wait(copies, end_offset):
+            return False
+        self.lead(patience_ns)
+        self.want(end_offset)
+        self.copies.stand(line, copies, end_offset, min(deadline, now_ns() + TOGETHER_NS),
+                          &self.stirs, stirs)
+        return True
 
     cdef int lead(self, int64_t patience_ns) noexcept nogil:
         cdef int64_t flushed

@@ -17,15 +17,15 @@ from rocketstore._native.put.property_builder cimport Text, text_free, text_star
 from rocketstore._native.append.copies cimport (
     COPIES_MAX, LATE, TOO_FEW, Copies, check_level, copies_of, ended,
 )
-from rocketstore._native.append.put_result cimport DISK, PutResult, durability_level, put_result
+from rocketstore._native.append.put_result cimport (
+    DISK, PutResult, durability_level, not_on_disk, put_result,
+)
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.sync.futex cimport EventFd, EventCount, now_ns
 from rocketstore._native.put.writer cimport Writer
 
 from bisect import insort
-from rocketstore.errors import (
-    DurabilityTimeoutError, RocketStoreError, StoreClosedError, StoreReadOnlyError,
-)
+from rocketstore.errors import RocketStoreError, StoreClosedError, StoreReadOnlyError
 
 cpdef enum Placed:
     """What became of a waiter: nothing, since nothing was put; it is in line; it is in line and somebody has
@@ -473,11 +473,7 @@ cdef class CompletionPort:
         cdef Copies copies = self.log.group.copies
         if wait.level > DISK:
             return copies.shortfall(wait.result, copies_of(wait.level), LATE, copies.timeout_ms)
-        what = ("flushed" if wait.result is None
-                else f"stored at physical offset {wait.result.physical_offset}")
-        return DurabilityTimeoutError(
-            f"{what}, but not known to be on disk after {self.timeout_ns // 1_000_000} ms; wait "
-            f"again with wait_flushed({wait.end_offset}), do not put it again", wait.result)
+        return not_on_disk(wait.end_offset, self.timeout_ns // 1_000_000, wait.result)
 
     # ---- arrivals ----
 

@@ -23,20 +23,18 @@ from rocketstore._native.put.property_builder cimport (
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.copies cimport check_level
 from rocketstore._native.append.put_result cimport (
-    DISK, PutResult, durability_level, durability_name, nothing_put, number_of, put_result,
-    set_host,
+    DISK, PutResult, durability_level, durability_name, not_on_disk, nothing_put, number_of,
+    put_result, set_host,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
 
 from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
-    DurabilityTimeoutError, MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError,
-    RocketStoreError,
+    MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
 )
 
 cdef int64_t NOW = INT64_MIN
 cdef object ZERO = 0
-
 
 cdef enum:
     # With a separator and the record CRC behind them still no more than a record can hold.
@@ -81,9 +79,8 @@ cdef class Writer:
             raise TypeError(f"keys = {keys!r}: expected a str, or several")
         if hasattr(keys, "__iter__") and not isinstance(keys, str):
             self.keys = list(keys)  # an iterator would be empty at the second put
-        self.level = durability_level(durability)
+        self.level = check_level(log.group.copies, durability_level(durability))
         self.durability = durability_name(self.level)
-        check_level(log.group.copies, self.level)
         self.timeout_ms = timeout_ms
         self.template.topic.bytes = <const uint8_t *>PyBytes_AS_STRING(topic_bytes)
         self.template.topic.size = <size_t>len(topic_bytes)
@@ -238,9 +235,8 @@ cdef class Writer:
     cdef int asked_for(self, object durability, object timeout_s) except -1:
         if timeout_s is not None:
             timeout_ms(timeout_s)
-        cdef int level = self.level if durability is None else durability_level(durability)
-        check_level(self.log.group.copies, level)
-        return level
+        return check_level(self.log.group.copies,
+                           self.level if durability is None else durability_level(durability))
 
     @cython.final
     cdef inline int64_t begun(self, int asked) noexcept:
@@ -269,15 +265,11 @@ cdef class Writer:
         cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         try:
             if not self.log.wait_level(result.end_offset, asked, left_ms):
-                raise DurabilityTimeoutError(
-                    f"stored at physical offset {result.physical_offset}, but not known to be on "
-                    f"disk after {left_ms} ms; wait again with store.wait_flushed("
-                    f"{result.end_offset}), do not put it again", result)
+                raise not_on_disk(result.end_offset, left_ms, result)
             if asked > DISK:  # a wait and an error of its own (K-72)
                 result.level = DISK
-                left_ms -= (now_ns() - started) // 1_000_000
-                if timeout_s is None:
-                    left_ms = self.log.group.copies.timeout_ms
+                left_ms = (self.log.group.copies.timeout_ms if timeout_s is None
+                           else left_ms - (now_ns() - started) // 1_000_000)
                 self.log.await_copies(result.end_offset, asked, max(<int64_t>0, left_ms), result)
         finally:
             put_took(self.log, started, True)
