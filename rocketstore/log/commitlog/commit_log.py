@@ -200,18 +200,10 @@ class CommitLog:
         """Why puts are refused now. Except for a closed store, the first and every 50,000th refusal
         is logged."""
         if self._closed:
-            root = str(self.queue.directory.parent)
-            return StoreClosedError(
-                f"the store is closed; open it again with rocketstore.open({root!r})"
-            )
+            return _closed(self)
         self._refusals += 1
-        kind = FencedError if self.flags.is_set(Reason.FENCED) else StoreFailedError
-        error: RocketStoreError = kind(f"the store takes no puts: {self.flags}")
-        if self._failure is not None:
-            error = self._failed("nothing was stored")
-        elif self.log.copies_only and self.flags.writeable:
-            copy = self.queue.directory.parent
-            error = ReplicaStoreError(f"{copy} is a copy of another store, which takes the puts")
+        failed = self._failure is not None
+        error = self._failed("nothing was stored") if failed else _refused(self)
         if self._refusals % REFUSALS_LOGGED == 1:
             logger.warning(
                 "%s: put refused (%d so far): %s", self.queue.directory, self._refusals, error
@@ -343,3 +335,17 @@ class CommitLog:
             self._on_put_failed()
             raise
         log_slow_wait(began, "room", self.queue.directory)
+
+
+def _closed(log: CommitLog) -> RocketStoreError:
+    root = str(log.queue.directory.parent)
+    return StoreClosedError(f"the store is closed; open it again with rocketstore.open({root!r})")
+
+
+def _refused(log: CommitLog) -> RocketStoreError:
+    """Why a log takes no puts that neither is closed nor has failed."""
+    if log.log.copies_only and log.flags.writeable:
+        copy = log.queue.directory.parent
+        return ReplicaStoreError(f"{copy} is a copy of another store, which takes the puts")
+    kind = FencedError if log.flags.is_set(Reason.FENCED) else StoreFailedError
+    return kind(f"the store takes no puts: {log.flags}")
