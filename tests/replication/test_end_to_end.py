@@ -73,7 +73,6 @@ def test_copy_goes_on_after_restarts_of_both(tmp_path: Path) -> None:
 
 
 def test_copy_takes_no_puts(tmp_path: Path) -> None:
-    """S003-16: SERVICE_NOT_AVAILABLE, by a type of its own."""
     with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master) as copy:
         for put in (
             lambda: copy.writer("orders"),

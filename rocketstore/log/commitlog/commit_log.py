@@ -31,6 +31,8 @@ from rocketstore.log.commitlog.running_flags import Reason
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
@@ -199,15 +201,17 @@ class CommitLog:
     def refusal(self) -> RocketStoreError:
         """Why puts are refused now. Except for a closed store, the first and every 50,000th refusal
         is logged."""
+        root = self.queue.directory.parent
         if self._closed:
-            return _closed(self)
-        self._refusals += 1
-        failed = self._failure is not None
-        error = self._failed("nothing was stored") if failed else _refused(self)
-        if self._refusals % REFUSALS_LOGGED == 1:
-            logger.warning(
-                "%s: put refused (%d so far): %s", self.queue.directory, self._refusals, error
+            return StoreClosedError(
+                f"the store is closed; open it again with rocketstore.open({str(root)!r})"
             )
+        self._refusals += 1
+        failed = self._failed("nothing was stored") if self._failure else None
+        error = failed or _refused_by(self.flags, root)
+        if self._refusals % REFUSALS_LOGGED == 1:
+            text = "%s: put refused (%d so far): %s"
+            logger.warning(text, self.queue.directory, self._refusals, error)
         return error
 
     def check_waitable(self) -> None:
@@ -337,15 +341,9 @@ class CommitLog:
         log_slow_wait(began, "room", self.queue.directory)
 
 
-def _closed(log: CommitLog) -> RocketStoreError:
-    root = str(log.queue.directory.parent)
-    return StoreClosedError(f"the store is closed; open it again with rocketstore.open({root!r})")
-
-
-def _refused(log: CommitLog) -> RocketStoreError:
-    """Why a log takes no puts that neither is closed nor has failed."""
-    if log.log.copies_only and log.flags.writeable:
-        copy = log.queue.directory.parent
-        return ReplicaStoreError(f"{copy} is a copy of another store, which takes the puts")
-    kind = FencedError if log.flags.is_set(Reason.FENCED) else StoreFailedError
-    return kind(f"the store takes no puts: {log.flags}")
+def _refused_by(flags: RunningFlags, root: Path) -> RocketStoreError:
+    """The error of a put that a flag refuses; without a flag the log is a copy."""
+    if flags.writeable:
+        return ReplicaStoreError(f"{root} is a copy of another store, which takes the puts")
+    kind = FencedError if flags.is_set(Reason.FENCED) else StoreFailedError
+    return kind(f"the store takes no puts: {flags}")
