@@ -118,6 +118,7 @@ def test_what_a_new_master_lacks_is_cut_off_and_kept(
     assert promote(new).end == common
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
+    child = None
     if late:
         child = start("follow", address, old, *SHAPE, "--until-caught-up")
         assert child.stdout is not None
@@ -126,7 +127,7 @@ def test_what_a_new_master_lacks_is_cut_off_and_kept(
                 break
     with rocketstore.open(new, replication=Master(listen=address)) as master:
         master.writer("orders").put(b"of the new term")
-        if late:
+        if child is not None:
             _, errors = child.communicate(timeout=PATIENCE_S)
             assert (child.returncode, errors) == (exit_codes.OK, "")
         else:
