@@ -178,29 +178,25 @@ class StoreReadOnlyError(RocketStoreError):
 
 
 class ReplicaStoreError(StoreReadOnlyError):
-    """The store is a copy of another one, its master: only the master takes puts. A copy becomes a
-    master with `rocketstore promote`."""
+    """The store is a copy of its master, which takes the puts: see `rocketstore promote`."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
 
 class FencedError(RocketStoreError):
-    """Another store was promoted in the place of this master, or its lease has ended: it takes no
-    puts any more. Nothing was stored."""
+    """Another store took the place of this master, or its lease has ended: nothing was stored."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
 
 class ReplicationError(RocketStoreError):
-    """Two stores cannot go on with each other: what a peer sent means nothing, it is not the one
-    that was asked for, or it may not speak."""
+    """Two stores cannot go on with each other, or do not know each other."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
 
 class DivergedError(ReplicationError):
-    """A replica and its master have different bytes at `offset`, a physical offset of the log. The
-    replica has stopped, and nothing was mixed."""
+    """Replica and master have different bytes at `offset`; the replica has stopped there."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message, offset)
@@ -292,9 +288,8 @@ class InvalidGroupError(RocketStoreError, ValueError):
 
 
 class FilterSyntaxError(RocketStoreError, ValueError):
-    """An expression of `where` that is none, or one that means nothing. `position` is the index of
-    the character in `expression` that is wrong, its length at the end; `hint` says what would do.
-    """
+    """An expression of `where` that is none, or means nothing. `position` is the index in
+    `expression` of what is wrong, its length at the end; `hint` says what would do."""
 
     status = "SUBSCRIPTION_PARSE_FAILED"
 
@@ -332,8 +327,7 @@ class NoGroupError(RocketStoreError, TypeError):
 
 
 class UnknownTransactionError(RocketStoreError, LookupError):
-    """No half message begins at the physical offset that was given as a transaction's id: take it
-    from `prepare`, or from `store.transactions.open()`."""
+    """No half message begins there: take the id from `prepare`, or `store.transactions.open()`."""
 
     def __init__(self, transaction_id: int) -> None:
         super().__init__(transaction_id)
@@ -490,15 +484,13 @@ class DurabilityTimeoutError(RocketStoreError, TimeoutError):
 
 
 class ReplicaTimeoutError(DurabilityTimeoutError):
-    """The message is in the log and on the disk of this machine (`result`); too few replicas have
-    said in time that they have it."""
+    """The disk of this machine has it (`result`); too few replicas have said that they do."""
 
     status = "FLUSH_SLAVE_TIMEOUT"
 
 
 class ReplicasUnavailableError(DurabilityTimeoutError):
-    """The message is in the log and on the disk of this machine (`result`); too few replicas are
-    connected, or near enough, for a wait to make sense."""
+    """The disk of this machine has it (`result`); too few replicas are connected, or near."""
 
     status = "SLAVE_NOT_AVAILABLE"
 

@@ -42,3 +42,5 @@ cdef inline bint ended(Copies copies) noexcept:
 
 # Gives the level; ConfigError for one above DISK of a log without replicas.
 cdef int check_level(Copies copies, int level) except -1
+# The error of a put, or of a flush without a result, that was waited for in vain.
+cdef object not_on_disk(int64_t end_offset, int64_t waited_ms, PutResult result)

@@ -17,7 +17,9 @@ from rocketstore._native.format.csrc_atomic cimport (
 from rocketstore._native.sync.futex cimport now_ns
 from rocketstore._native.sync.wait_queue cimport WaitQueue, waiter
 
-from rocketstore.errors import ConfigError, ReplicasUnavailableError, ReplicaTimeoutError
+from rocketstore.errors import (
+    ConfigError, DurabilityTimeoutError, ReplicasUnavailableError, ReplicaTimeoutError,
+)
 from rocketstore.values.kept_errors import without_frames
 
 
@@ -140,6 +142,13 @@ cdef class Copies:
         return ReplicaTimeoutError(
             f"{where}; {copies - 1} replicas did not say within {waited_ms} ms that they have it, "
             "too: it may come to them later; do not put it again", result)
+
+
+cdef object not_on_disk(int64_t end_offset, int64_t waited_ms, PutResult result):
+    what = "flushed" if result is None else f"stored at physical offset {result.physical_offset}"
+    return DurabilityTimeoutError(
+        f"{what}, but not known to be on disk after {waited_ms} ms; wait again with "
+        f"store.wait_flushed({end_offset}), do not put it again", result)
 
 
 cdef int check_level(Copies copies, int level) except -1:

@@ -31,8 +31,6 @@ cdef class PutResult:
 
 
 cpdef PutResult nothing_put(object durability, int32_t queue_id=*)
-# The error of a put, or of a flush without a result, that was waited for in vain.
-cdef object not_on_disk(int64_t end_offset, int64_t waited_ms, PutResult result)
 
 
 cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,

@@ -8,8 +8,6 @@ from libc.string cimport memcpy, memset
 
 from rocketstore._native.format.csrc cimport rs_appended, rs_host, rs_message_id_encode, rs_span
 
-from rocketstore.errors import DurabilityTimeoutError
-
 cdef extern from *:
     """
     #define rs_name(type, name) (((PyTypeObject *)(type))->tp_name = (name))
@@ -216,13 +214,6 @@ cpdef PutResult nothing_put(object durability, int32_t queue_id=0):
     result.level, result.queue_id = <short>durability_level(durability), queue_id
     result.offsets = b""
     return result
-
-
-cdef object not_on_disk(int64_t end_offset, int64_t waited_ms, PutResult result):
-    what = "flushed" if result is None else f"stored at physical offset {result.physical_offset}"
-    return DurabilityTimeoutError(
-        f"{what}, but not known to be on disk after {waited_ms} ms; wait again with "
-        f"store.wait_flushed({end_offset}), do not put it again", result)
 
 
 cdef int set_host(rs_host *host, bytes packed) except -1:

@@ -15,10 +15,10 @@ from rocketstore._native.format.csrc cimport (
 )
 from rocketstore._native.put.property_builder cimport Text, text_free, text_start
 from rocketstore._native.append.copies cimport (
-    COPIES_MAX, LATE, TOO_FEW, Copies, check_level, copies_of, ended,
+    COPIES_MAX, LATE, TOO_FEW, Copies, check_level, copies_of, ended, not_on_disk,
 )
 from rocketstore._native.append.put_result cimport (
-    DISK, PutResult, durability_level, not_on_disk, put_result,
+    DISK, PutResult, durability_level, put_result,
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.sync.futex cimport EventFd, EventCount, now_ns

@@ -21,9 +21,9 @@ from rocketstore._native.put.property_builder cimport (
     text_span, text_start, text_tags,
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.append.copies cimport check_level
+from rocketstore._native.append.copies cimport check_level, not_on_disk
 from rocketstore._native.append.put_result cimport (
-    DISK, PutResult, durability_level, durability_name, not_on_disk, nothing_put, number_of,
+    DISK, PutResult, durability_level, durability_name, nothing_put, number_of,
     put_result, set_host,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
@@ -35,7 +35,6 @@ from rocketstore.errors import (
 
 cdef int64_t NOW = INT64_MIN
 cdef object ZERO = 0
-
 cdef enum:
     # With a separator and the record CRC behind them still no more than a record can hold.
     PROPERTIES_SURE = 32767 - 21

@@ -60,6 +60,7 @@ MARK_WRITTEN_BYTES = 512 << 10
 FLUSH_SHARE = 4
 #: Refused puts from one log line to the next, count (semantics 0).
 REFUSALS_LOGGED = 50_000
+REFUSAL = "%s: put refused (%d so far): %s"
 
 
 class CommitLog:
@@ -203,15 +204,13 @@ class CommitLog:
         is logged."""
         root = self.queue.directory.parent
         if self._closed:
-            return StoreClosedError(
-                f"the store is closed; open it again with rocketstore.open({str(root)!r})"
-            )
+            return _closed(root)
         self._refusals += 1
-        failed = self._failed("nothing was stored") if self._failure else None
-        error = failed or _refused_by(self.flags, root)
+        error = (
+            self._failed("nothing was stored") if self._failure else _refused_by(self.flags, root)
+        )
         if self._refusals % REFUSALS_LOGGED == 1:
-            text = "%s: put refused (%d so far): %s"
-            logger.warning(text, self.queue.directory, self._refusals, error)
+            logger.warning(REFUSAL, self.queue.directory, self._refusals, error)
         return error
 
     def check_waitable(self) -> None:
@@ -340,6 +339,12 @@ class CommitLog:
             self._on_put_failed()
             raise
         log_slow_wait(began, "room", self.queue.directory)
+
+
+def _closed(root: Path) -> StoreClosedError:
+    return StoreClosedError(
+        f"the store is closed; open it again with rocketstore.open({str(root)!r})"
+    )
 
 
 def _refused_by(flags: RunningFlags, root: Path) -> RocketStoreError:
