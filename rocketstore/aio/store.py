@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rocketstore.config import LiveOptions
     from rocketstore.puts import MessageColumns, MessageFields
+    from rocketstore.replication import ReplicationStatus
     from rocketstore.store_info import RunningFlags
     from rocketstore.values import Body, Column, Durability, ManualClock, Progress, Timestamp
 
@@ -349,6 +350,11 @@ class Store:
     def recovery(self) -> rocketstore.RecoveryReport:
         """What the last open found and did."""
         return self._store.recovery
+
+    @property
+    def replication(self) -> ReplicationStatus:
+        """As `rocketstore.Store.replication`."""
+        return self._store.replication
 
     @property
     def config(self) -> rocketstore.StoreConfig:

@@ -153,12 +153,6 @@ class Options:
         "sync then overwrites blocks and changes no metadata. A thread of its own makes the file, "
         "which takes longer. Without it small flushes write zeros for the next 512 KiB.",
     )
-    lock_segments: bool = _option(
-        False,
-        "Whether the segment that puts go to is locked into memory, page by page as it is used, "
-        "until it is full. RLIMIT_MEMLOCK has to allow the sizes of two; else a warning says that "
-        "nothing is locked.",
-    )
     populate_window_bytes: int = _option(
         32 * MIB,
         'How far a thread populates pages ahead of the writer of an "os" store. With 0 each put '
@@ -270,6 +264,12 @@ class Options:
         "A broker finds no message by its tags without it.",
         words="as the store has it; `False` in a new store",
         kept=True,
+    )
+    lock_segments: bool = _option(
+        False,
+        "Whether the segment that puts go to is locked into memory, page by page as it is used, "
+        "until it is full. RLIMIT_MEMLOCK has to allow the sizes of two; else a warning says that "
+        "nothing is locked.",
     )
 
 

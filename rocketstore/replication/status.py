@@ -56,7 +56,7 @@ class ReplicationStatus:
     #: None: this open store neither serves copies nor follows a master.
     protocol: Protocol | None
     #: Where a master listens, with the port that it got; of a replica the address of its master.
-    address: str | None
+    address: str
     #: The peers that are connected.
     peers: tuple[Peer, ...]
     #: How many connections there have been since the store was opened: more than there are peers
@@ -90,7 +90,7 @@ def status_of(engine: Engine) -> ReplicationStatus:
         term=0 if state is None else state.term,
         fenced_by=None if state is None else state.fenced_by,
         protocol=None,
-        address=None,
+        address="",
         peers=(),
         connections=0,
         bytes=0,

@@ -66,7 +66,7 @@ def test_what_is_no_pickle_of_a_result(tmp_path: Path) -> None:
     for at, wrong in (
         (5, -1),
         (5, 3),
-        (6, 3),
+        (6, 11),
         (6, -1),
         (7, b"12345"),
         (8, b"short"),

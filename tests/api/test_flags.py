@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import ReadFailedError, StoreFailedError
+from rocketstore import FencedError, ReadFailedError, StoreFailedError
 from rocketstore.log.commitlog.running_flags import Reason
 from tests.support.small_store import dispatched, open_small, parts
 
@@ -45,7 +45,8 @@ def test_every_other_reason_refuses_puts_and_lets_reads_go_on(
         result = store.writer("orders").put(b"x")
         store.flags.set(reason, "because")
         parts(store).commit_log.refuse_or_admit()
-        with pytest.raises(StoreFailedError, match="because"):
+        refused = FencedError if reason is Reason.FENCED else StoreFailedError
+        with pytest.raises(refused, match="because"):
             store.writer("orders").put(b"y")
         assert store.get(result.physical_offset).body == b"x"
         store.flags.clear(reason)

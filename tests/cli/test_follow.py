@@ -153,6 +153,7 @@ def test_a_key_is_read_from_its_file(start: Start, tmp_path: Path) -> None:
         (("localhost:10912", "--begin", "latest"), "--begin"),
         (("localhost:10912", "--begin", "4096"), "--begin"),
         (("localhost:10912", "--key-file", "short"), "--key-file"),
+        (("localhost:10912", "--key-file", "none"), "'none': No such file"),
         (("localhost:10912", "--protocol", "kafka"), "--protocol"),
     ],
 )

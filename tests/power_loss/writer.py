@@ -153,8 +153,9 @@ class Run:
     def pass_time(self, seconds: float) -> None:
         """What is due meanwhile is delivered."""
         self.clock.advance(seconds)
-        now = self.clock.now
+        now, deadline = self.clock.now, time.monotonic() + 60
         while any(waiting.due_time <= now for waiting in self.store.delayed):
+            assert time.monotonic() < deadline, "what is due is not delivered"
             time.sleep(0.002)
 
     def flush(self) -> None:

@@ -23,7 +23,6 @@ MASTER = Master(listen="127.0.0.1:0")
 
 def copy_settings(master: Store | str, **settings: Any) -> Replica:
     address = master if isinstance(master, str) else master.replication.address
-    assert address is not None
     return Replica(**{"master": address, "reconnect_every": timedelta(milliseconds=20), **settings})
 
 

@@ -52,7 +52,7 @@ def _begin(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 )
 @click.option(
     "--key-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="A file with the key of the master; newlines at its end do not count.",
 )
 @click.option(
@@ -117,7 +117,11 @@ def command(
 
 
 def _settings(master: str, protocol: Protocol, key_file: Path | None, begin: Any) -> Replica:
-    key = None if key_file is None else key_file.read_bytes().rstrip(b"\r\n")
+    try:
+        key = None if key_file is None else key_file.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        said = f"{str(key_file)!r}: {error.strerror}"
+        raise click.BadParameter(said, param_hint="--key-file") from error
     try:
         return Replica(master=master, protocol=protocol, key=key, begin=begin)
     except rocketstore.ConfigError as error:

@@ -56,6 +56,7 @@ def test_where_everything_lies() -> None:
         "blocked_queues": "rocketstore/blocked_queues",
         "queue_files": "rocketstore/queue_files",
         "removal": "rocketstore/removal",
+        "timers": "rocketstore/timers",
         "replication": "rocketstore/replication.json",
         "cut": "rocketstore/cut.json",
         "retention": "rocketstore/retention.json",
