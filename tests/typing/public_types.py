@@ -36,9 +36,7 @@ reveal_type(writer)  # rocketstore.writer.Writer
 one = writer.put(b"body", tags="paid", keys=("a", "b"), properties={"region": "eu"})
 reveal_type(one)  # rocketstore._native.append.put_result.PutResult
 reveal_type(one.physical_offset)  # int
-reveal_type(
-    one.durability
-)  # Literal['memory'] | Literal['os'] | Literal['disk'] | Literal['replicas'] | Literal['replicas(2)'] | Literal['replicas(3)'] | Literal['replicas(4)'] | Literal['replicas(5)'] | Literal['replicas(6)'] | Literal['replicas(7)'] | Literal['replicas(8)'] | Literal['replicas(9)']
+reveal_type(one.durability == "disk")  # bool
 reveal_type(one.message_id)  # str
 reveal_type(writer.put_batch([b"a", b"b"]).queue_offsets)  # typing.Sequence[int]
 

@@ -26,6 +26,8 @@ __all__ = ["LogView"]
 SIZE_BYTES: Final = 4
 #: Longest age of a listing, seconds; retention takes files away without a word.
 LISTING_S: Final = 1.0
+#: Listings in a row, until files are believed to be missing.
+LISTINGS_MOST: Final = 5
 
 
 class LogView:
@@ -87,9 +89,7 @@ class LogView:
         length than the first are left out."""
         self._listed_at = time.monotonic()
         self.lenient = VERIFY_LENIENT if has_stale_checksums(self._layout) else 0
-        found = list_log(self._layout)
-        size = self.segment_size or usual_size(found) or 0
-        good = {s: path for s, length, path in found if length == size and size and s % size == 0}
+        size, good = self._listed()
         known = {} if replace else {segment.start_offset: segment for segment in self.segments}
         segments: list[MappedFile] = []
         for start, path in good.items():
@@ -100,6 +100,19 @@ class LogView:
                 segments.append(segment)
         self.segment_size = size
         self.segments = tuple(segments)
+
+    def _listed(self) -> tuple[int, dict[int, str]]:
+        """The length of a file, and the path of each by its start. A listing is no moment: files
+        that came or went meanwhile leave gaps in it, so that one with a gap is made again."""
+        for _ in range(LISTINGS_MOST):
+            found = list_log(self._layout)
+            size = self.segment_size or usual_size(found) or 0
+            good = {
+                s: path for s, length, path in found if length == size and size and s % size == 0
+            }
+            if not good or max(good) - min(good) == (len(good) - 1) * size:
+                break
+        return size, good
 
     def start_walk(self, known: int | None) -> None:
         """`known`: a physical offset where a record ended; None if none is known."""
