@@ -291,3 +291,24 @@ def test_a_late_ticket_is_asked_again(master: tuple[Store, MasterService], slave
     slave.report(ticket.end_offset)
     assert ticket.result(20).durability == "replicas(2)"
     assert ticket.done()
+
+
+@pytest.mark.parametrize("level", [-3, 3, 11, 10**6])
+def test_a_level_that_there_is_not_is_an_error_without_replicas_and_with(
+    tmp_path: Path, level: int
+) -> None:
+    with open_small(tmp_path) as store:
+        log = parts(store).commit_log.log
+        result = store.writer("orders").put(b"x")
+        with pytest.raises((rocketstore.ConfigError, ValueError)):
+            log.await_copies(result.end_offset, level, 10)
+        if level > 2:
+            with pytest.raises((rocketstore.ConfigError, ValueError)):
+                log.wait(result.end_offset + 1, level, 10)
+        copies = log.group.keep_copies()
+        if level != 3:
+            for call in (copies.unworthy, copies.late):
+                with pytest.raises(ValueError, match="level"):
+                    call(result, level)
+            with pytest.raises(ValueError, match="level"):
+                copies.met(0, level)

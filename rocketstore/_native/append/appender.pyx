@@ -20,7 +20,7 @@ from rocketstore._native.format.csrc cimport (
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.sync.durations cimport Durations
-from rocketstore._native.append.copies cimport Copies, copies_of
+from rocketstore._native.append.copies cimport Copies, copies_of, line_of, machines
 from rocketstore._native.append.group_commit cimport BUSY, FAILED, IDLE, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
@@ -456,7 +456,7 @@ cdef class Log:
         cdef WaitQueue line = self.group.flushed_queue, others = None
         cdef size_t at = RS_POSITIONS_AT_FLUSHED
         if level > DISK:
-            others = self.group.copies.lines[copies_of(level)]
+            others = line_of(self.group.copies, level)
         elif level != DISK:
             line, at = self.group.committed_queue, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
@@ -492,8 +492,8 @@ cdef class Log:
 
     def await_copies(self, int64_t end_offset, int level, int64_t limit_ms, PutResult result=None):
         """Until the machines that a level above DISK names have it; ReplicaTimeoutError and its kin."""
-        self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset, level,
-                               limit_ms, result)
+        self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset,
+                               machines(self.group.copies, level), limit_ms, result)
 
     def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
         """True once everything below `end_offset` met `level`, False after the timeout."""

@@ -26,10 +26,10 @@ cdef class Copies:
     cdef int64_t reached(self, int copies) noexcept nogil
     cdef bint worth_a_wait(self, int copies, int64_t end_offset) noexcept nogil
     cdef int check(self) except -1
-    # Raises unless the machines of a level above DISK have everything below the offset in time. `owner` and
+    # Raises unless so many machines have everything below the offset in time. `owner` and
     # `token` are of the log, as is `stirred`.
     cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
-                  int level, int64_t timeout_ms, PutResult result) except -1
+                  int copies, int64_t timeout_ms, PutResult result) except -1
     # Without the GIL: stands in line until called or the deadline; `stirs`, at `stirred`, moves when all shall look.
     cdef void stand(self, WaitQueue line, int copies, int64_t end_offset, int64_t deadline,
                     const int *stirred, int stirs) noexcept nogil
@@ -42,5 +42,9 @@ cdef inline bint ended(Copies copies) noexcept:
 
 # Gives the level; ConfigError for one above DISK of a log without replicas.
 cdef int check_level(Copies copies, int level) except -1
+# How many machines a level above DISK names; ConfigError without replicas, ValueError for any other level.
+cdef int machines(Copies copies, int level) except -1
+# Where puts of such a level stand; raises as `machines`.
+cdef WaitQueue line_of(Copies copies, int level)
 # The error of a put, or of a flush without a result, that was waited for in vain.
 cdef object not_on_disk(int64_t end_offset, int64_t waited_ms, PutResult result)

@@ -62,19 +62,20 @@ cdef class Copies:
 
     def met(self, int64_t end_offset, int level):
         """Whether the machines of a level have everything below an offset."""
-        return self.reached(copies_of(level)) >= end_offset
+        return self.reached(machines(self, level)) >= end_offset
 
     def unworthy(self, PutResult result not None, int level):
         """Why it makes no sense to wait for the machines of a level; None: it does."""
+        cdef int copies = machines(self, level)
         if self.error is not None:
             return without_frames(self.error)
-        if self.worth_a_wait(copies_of(level), result.end_offset):
+        if self.worth_a_wait(copies, result.end_offset):
             return None
-        return self.shortfall(result, copies_of(level), TOO_FEW, 0)
+        return self.shortfall(result, copies, TOO_FEW, 0)
 
     def late(self, PutResult result not None, int level):
         """The error of a put that has waited `timeout_ms` for the machines of a level."""
-        return self.shortfall(result, copies_of(level), LATE, self.timeout_ms)
+        return self.shortfall(result, machines(self, level), LATE, self.timeout_ms)
 
     cdef int64_t reached(self, int copies) noexcept nogil:
         return rs_load_int64(&self.confirmed[copies])
@@ -101,8 +102,8 @@ cdef class Copies:
         line.let_pass()
 
     cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
-                  int level, int64_t timeout_ms, PutResult result) except -1:
-        cdef int copies = copies_of(level), stirs
+                  int copies, int64_t timeout_ms, PutResult result) except -1:
+        cdef int stirs
         cdef WaitQueue line = self.lines[copies]
         cdef int64_t deadline = now_ns() + timeout_ms * 1_000_000
         if self.reached(copies) >= end_offset:
@@ -156,6 +157,17 @@ cdef int check_level(Copies copies, int level) except -1:
         raise ConfigError("durability", durability_name(level),
                           "needs replicas; open the store with replication=Master(…)")
     return level
+
+
+cdef int machines(Copies copies, int level) except -1:
+    if not 2 <= copies_of(level) <= COPIES_MAX:
+        raise ValueError(f"level = {level}: {DISK + 1} … {COPIES_MAX + 1}")
+    return copies_of(check_level(copies, level))
+
+
+cdef WaitQueue line_of(Copies copies, int level):
+    cdef int named = machines(copies, level)
+    return copies.lines[named]
 
 
 def check_promise(Copies copies, str durability not None):

@@ -18,6 +18,8 @@ cdef tuple DURABILITIES = ("memory", "os", "disk", *[f"replicas({n})" for n in r
 
 
 cpdef str durability_name(int level):
+    if not 0 <= level < len(DURABILITIES):
+        raise ValueError(f"level = {level}: 0 … {len(DURABILITIES) - 1}")
     return DURABILITIES[level]
 
 
