@@ -104,15 +104,19 @@ class LogView:
     def _listed(self) -> tuple[int, dict[int, str]]:
         """The length of a file, and the path of each by its start. A listing is no moment: files
         that came or went meanwhile leave gaps in it, so that one with a gap is made again."""
-        for _ in range(LISTINGS_MOST):
-            found = list_log(self._layout)
-            size = self.segment_size or usual_size(found) or 0
-            good = {
-                s: path for s, length, path in found if length == size and size and s % size == 0
-            }
+        size, good = self._list_once()
+        for _ in range(LISTINGS_MOST - 1):
             if not good or max(good) - min(good) == (len(good) - 1) * size:
                 break
+            size, good = self._list_once()
         return size, good
+
+    def _list_once(self) -> tuple[int, dict[int, str]]:
+        found = list_log(self._layout)
+        size = self.segment_size or usual_size(found) or 0
+        return size, {
+            s: path for s, length, path in found if length == size and size and s % size == 0
+        }
 
     def start_walk(self, known: int | None) -> None:
         """`known`: a physical offset where a record ended; None if none is known."""
