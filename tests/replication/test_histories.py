@@ -9,20 +9,23 @@ from pathlib import Path
 import pytest
 
 from tests.replication.history import History
+from tests.support import campaign
 
-#: Seconds of one run; a named run has more.
-SECONDS = float(os.environ.get("ROCKETSTORE_HISTORY_SECONDS", "6"))
+#: Seconds of one history; a named run has longer ones.
+SECONDS = float(os.environ.get("ROCKETSTORE_HISTORY_SECONDS", "30"))
+#: Histories of a named run.
+ASKED = os.environ.get("ROCKETSTORE_HISTORIES", "")
 
 
 @pytest.mark.proof
-def test_no_acknowledged_message_is_lost(
-    tmp_path: Path, rng: random.Random, record_property: pytest.RecordProperty
-) -> None:
-    history = History(tmp_path, rng)
-    history.run(SECONDS)
-    print(history)
-    assert history.wrong() == []
-    assert history.acked
+def test_no_acknowledged_message_is_lost(tmp_path: Path, rng: random.Random) -> None:
+    for number in campaign.begin("histories of faults", asked=ASKED, alone=1).rounds():
+        (tmp_path / str(number)).mkdir()
+        history = History(tmp_path / str(number), rng)
+        history.run(SECONDS)
+        print(history)
+        assert history.wrong() == []
+        assert history.acked
 
 
 @pytest.mark.proof
