@@ -209,7 +209,7 @@ class MasterService:
         # Of one machine that came again its older connection may still be there.
         replica = sender.link.replica_id or sender
         self._counted[replica] = sender
-        self._quorum.acknowledged(replica, synced)
+        self._quorum.acknowledged(replica, synced, sender.copy_begin)
 
     def _left(self, sender: ReplicaSender) -> None:
         replica = sender.link.replica_id or sender

@@ -109,6 +109,8 @@ class ReplicaSender:
         self._began = self._heard = self._said = time.monotonic()
         self._next_allowed = 0.0
         self.asked: int | None = None
+        #: Where the log of the replica begins, if that is known, else 0.
+        self.copy_begin = 0
         self.position = self.received = self.synced = 0
         self._times: deque[tuple[int, float]] = deque()
         self._bytes_sent = 0
@@ -198,12 +200,13 @@ class ReplicaSender:
         if isinstance(event, Acknowledged):
             self._take_acknowledged(event)
         elif isinstance(event, Asked):
-            self._take_asked(event.offset)
+            self._take_asked(event)
         elif isinstance(event, Fenced):
             self._fenced(event.epoch)
             raise ReplicationError(f"it knows a later epoch of this history, {event.epoch}")
 
-    def _take_asked(self, offset: int) -> None:
+    def _take_asked(self, event: Asked) -> None:
+        offset, self.copy_begin = event.offset, event.begin
         begin, end = self._source.begin(), self._source.end()
         if offset > end:
             raise ReplicationError(
