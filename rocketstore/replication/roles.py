@@ -87,8 +87,7 @@ class Fence:
 
     def _refuse(self, why: str) -> None:
         with self._lock:
-            self._flags.clear(Reason.FENCED)  # the newest reason is told
-            self._flags.set(Reason.FENCED, why)
+            self._flags.set(Reason.FENCED, why, newest=True)
 
 
 def _nobody(error: FencedError) -> None:

@@ -260,3 +260,18 @@ def test_lease_that_fails_is_not_held(tmp_path: Path) -> None:
 def test_lease_without_a_deadline_is_refused(tmp_path: Path) -> None:
     with open_small(tmp_path) as store, pytest.raises(ConfigError, match="deadline"):
         keep_lease(_engine(store), object())  # type: ignore[arg-type]
+
+
+def test_a_fence_is_closed_while_its_reason_changes(tmp_path: Path) -> None:
+    """A put between two reasons would be taken."""
+    _master(tmp_path)
+    with open_small(tmp_path) as store:
+        flags, open_at = _engine(store).commit_log.flags, []
+        fence = fence_of(_engine(store))
+        fence.lease("not held")
+        follow = flags._on_change
+        flags.on_change(lambda: (open_at.append(flags.writeable), follow()))
+        fence.hear(2)
+        assert open_at == [False]
+        with pytest.raises(FencedError, match="promoted in term 2"):
+            _put(store, b"refused")
