@@ -196,6 +196,8 @@ class MasterService:
             self._note(ReplicationError(f"replica {peer}: {error}"))
         except OSError as error:
             logger.info("%s: replica %s: %s", self._engine.path, peer, error)
+        except Exception as error:  # of the store, or a fault of ours: nobody awaits this task
+            self._note(ReplicationError(f"replica {peer}: {error!r}"))
         finally:
             sock.close()
 
@@ -209,7 +211,7 @@ class MasterService:
         # Of one machine that came again its older connection may still be there.
         replica = sender.link.replica_id or sender
         self._counted[replica] = sender
-        self._quorum.acknowledged(replica, synced)
+        self._quorum.acknowledged(replica, synced, sender.copy_begin)
 
     def _left(self, sender: ReplicaSender) -> None:
         replica = sender.link.replica_id or sender

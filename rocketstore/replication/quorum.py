@@ -16,16 +16,17 @@ class Quorum:
     """Told how far each connected replica has synced the log, it tells how far each number of
     machines has, the master included. It tells changes only. One thread uses it."""
 
-    def __init__(self, confirm: Callable[[int, int], None]) -> None:
-        """`confirm(copies, offset)`: so many machines have everything below `offset`;
+    def __init__(self, confirm: Callable[[int, int, int], None]) -> None:
+        """`confirm(copies, offset, begin)`: so many machines have everything in [begin, offset);
         `NOT_CONNECTED`: there are not so many."""
         self._confirm = confirm
-        self._synced: dict[Hashable, int] = {}
+        self._synced: dict[Hashable, tuple[int, int]] = {}
         self._told = dict.fromkeys(range(2, COPIES_MAX + 1), NOT_CONNECTED)
 
-    def acknowledged(self, replica: Hashable, offset: int) -> None:
-        """A replica has everything below `offset` on its disk. Its first word makes it count."""
-        self._synced[replica] = offset
+    def acknowledged(self, replica: Hashable, offset: int, begin: int = 0) -> None:
+        """A replica, whose log begins at `begin`, has everything from there to `offset` on its disk.
+        Its first word makes it count."""
+        self._synced[replica] = (offset, begin)
         self._tell()
 
     def left(self, replica: Hashable) -> None:
@@ -35,8 +36,12 @@ class Quorum:
 
     def _tell(self) -> None:
         reached = sorted(self._synced.values(), reverse=True)
+        begin = 0
         for copies, told in self._told.items():
-            offset = reached[copies - 2] if copies - 2 < len(reached) else NOT_CONNECTED
+            offset = NOT_CONNECTED
+            if copies - 2 < len(reached):
+                offset, other = reached[copies - 2]
+                begin = max(begin, other)
             if offset != told:
                 self._told[copies] = offset
-                self._confirm(copies, offset)
+                self._confirm(copies, offset, begin)

@@ -58,8 +58,12 @@ class Fence:
         if state is None or term <= max(state.term, state.fenced_by or 0):
             return
         self._set_term(term)
-        save_state(self._engine.layout, fenced(state, term))
         logger.error("%s: %s", self._engine.path, self._by_term)
+        try:
+            save_state(self._engine.layout, fenced(state, term))
+        except OSError as error:  # the peer comes again
+            logger.error("%s: that is not kept over a restart: %s", self._engine.path, error)
+            raise
 
     def lease(self, why: str) -> None:
         """The lease is not held, for the reason `why`; "": it is held."""
@@ -87,8 +91,7 @@ class Fence:
 
     def _refuse(self, why: str) -> None:
         with self._lock:
-            self._flags.clear(Reason.FENCED)  # the newest reason is told
-            self._flags.set(Reason.FENCED, why)
+            self._flags.set(Reason.FENCED, why, newest=True)
 
 
 def _nobody(error: FencedError) -> None:
@@ -136,10 +139,11 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
     """Makes a store that was just opened a copy: an empty one, one that is a copy, or a master that
     is to follow another one. Durable when this returns.
 
-    `compares`: the copy compares its last bytes with those of the master, and needs no history.
+    `compares`: the copy compares its last bytes with those of the master, and has no history.
 
     Raises:
-        ReplicaStoreError: it has messages of its own and no history that a master could compare.
+        ReplicaStoreError: it has messages of its own and no history that a master could compare, or
+            a history, and `compares`.
         ReplicationError: its role cannot be read.
     """
     state = load_state(engine.layout)
@@ -150,6 +154,12 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
                 "an empty directory of its own"
             )
         state = ReplicationState(role="replica")
+    elif compares and state.epochs:
+        # Its epochs would not tell who wrote what comes: it would be cut where they end.
+        raise ReplicaStoreError(
+            f"{engine.path} has a history, which protocol='rocketmq' does not carry on: follow with "
+            "protocol='rocketstore', or give the copy an empty directory of its own"
+        )
     state = replace(state, role="replica")
     save_state(engine.layout, state)
     return state

@@ -109,6 +109,8 @@ class ReplicaSender:
         self._began = self._heard = self._said = time.monotonic()
         self._next_allowed = 0.0
         self.asked: int | None = None
+        #: Where the log of the replica begins, if that is known, else 0.
+        self.copy_begin = 0
         self.position = self.received = self.synced = 0
         self._times: deque[tuple[int, float]] = deque()
         self._bytes_sent = 0
@@ -178,13 +180,16 @@ class ReplicaSender:
         silence_s = self._settings.silence_limit.total_seconds()
         heartbeat_s = self._settings.heartbeat_every.total_seconds()
         while True:
-            limit_s = silence_s if self.asked is not None else min(silence_s, FIRST_WORD_S)
+            limit_s, heard = silence_s, self._heard
+            if self.asked is None:  # single bytes do not keep a place that others may need
+                limit_s, heard = min(silence_s, FIRST_WORD_S), self._began
             now = time.monotonic()
-            if now >= self._heard + limit_s:
-                raise ReplicationError(f"it said nothing for {limit_s:g} s")
+            if now >= heard + limit_s:
+                what = "it said nothing for" if self.asked is not None else "it did not ask in"
+                raise ReplicationError(f"{what} {limit_s:g} s")
             if now >= self._said + heartbeat_s:
                 self._woken.set()
-            due = min(self._heard + limit_s, max(self._said, now) + heartbeat_s)
+            due = min(heard + limit_s, max(self._said, now) + heartbeat_s)
             await asyncio.sleep(min(due - now, limit_s / TIMES_A_LIMIT, heartbeat_s))
 
     def _answer(self, replies: Sequence[Buffer]) -> None:
@@ -198,12 +203,13 @@ class ReplicaSender:
         if isinstance(event, Acknowledged):
             self._take_acknowledged(event)
         elif isinstance(event, Asked):
-            self._take_asked(event.offset)
+            self._take_asked(event)
         elif isinstance(event, Fenced):
             self._fenced(event.epoch)
             raise ReplicationError(f"it knows a later epoch of this history, {event.epoch}")
 
-    def _take_asked(self, offset: int) -> None:
+    def _take_asked(self, event: Asked) -> None:
+        offset, self.copy_begin = event.offset, event.begin
         begin, end = self._source.begin(), self._source.end()
         if offset > end:
             raise ReplicationError(

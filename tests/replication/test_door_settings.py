@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ssl
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketstore import ConfigError
 from rocketstore.replication import Master, Replica
+from tests.support.small_store import open_small
 
 KEY = b"k" * 16
 MASTER = {"master": "127.0.0.1:10912"}
+
+
+def with_certificates() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 @pytest.mark.parametrize(
@@ -24,6 +32,8 @@ MASTER = {"master": "127.0.0.1:10912"}
         ({"listen": "127.0.0.1:65536"}, "listen"),
         ({"listen": "::1:10912"}, "listen"),
         ({"listen": "0.0.0.0:10912"}, "listen"),
+        ({"listen": "0.0.0.0:10912", "tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "listen"),
+        ({"listen": "a..b:10912", "key": KEY}, "listen"),
         ({"listen": "[::]:10912"}, "listen"),
         ({"listen": "10.1.2.3:10912", "protocol": "rocketmq"}, "listen"),
         ({"listen": "store-1.example:10912"}, "listen"),
@@ -60,6 +70,7 @@ def test_a_master_refuses_what_means_nothing(given: dict[str, Any], field: str) 
         ({"master": "127.0.0.1"}, "master"),
         ({"master": "127.0.0.1:0"}, "master"),
         ({"master": None}, "master"),
+        ({"master": "a..b:10912"}, "master"),
         ({**MASTER, "protocol": "RocketMQ"}, "protocol"),
         ({**MASTER, "begin": "latest"}, "begin"),
         ({**MASTER, "begin": 4096}, "begin"),
@@ -88,7 +99,8 @@ def test_a_replica_refuses_what_means_nothing(given: dict[str, Any], field: str)
         {"listen": "[::1]:0"},
         {"listen": "127.8.0.1:0", "protocol": "rocketmq"},
         {"listen": "0.0.0.0:10912", "key": KEY},
-        {"listen": "[::]:10912", "tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
+        {"listen": "[::]:10912", "tls": with_certificates()},
+        {"listen": "localhost:0", "tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
     ],
 )
 def test_loopback_needs_no_secret_and_others_do(given: dict[str, Any]) -> None:
@@ -108,3 +120,8 @@ def test_no_text_has_the_key() -> None:
         with pytest.raises(ConfigError) as refused:
             Master(key=key)  # type: ignore[arg-type]
         assert "tooshort" not in str(refused.value) and "sixteen" not in str(refused.value)
+
+
+def test_any_number_of_replicas_can_be_asked_for(tmp_path: Path) -> None:
+    with open_small(tmp_path, replication=Master(listen="127.0.0.1:0", max_replicas=2**62)) as store:
+        assert store.replication.address

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketstore import ReplicationError
 from rocketstore.replication.protocol.epochs import (
     EPOCHS_MAX,
     Epoch,
@@ -158,3 +159,13 @@ def _follow(replica: _Node, master: _Node, rng: random.Random) -> None:
     del replica.log[common:]
     replica.epochs = master.epochs
     replica.log += master.log[common : common + rng.randrange(6)]
+
+
+def test_no_term_comes_after_the_largest() -> None:
+    """A history with one would not be read again."""
+    last = with_promotion((), begin=0, end=0, above=2**32 - 2)
+    check_epochs(last)
+    with pytest.raises(ReplicationError, match="no term comes after 4294967295"):
+        with_promotion(last, begin=0, end=0)
+    with pytest.raises(ReplicationError):
+        with_promotion((), begin=0, end=0, above=2**40)

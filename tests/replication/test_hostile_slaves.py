@@ -7,15 +7,19 @@ import os
 import random
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore.errors import ReplicationError
+from rocketstore.errors import ReplicationError, StoreFailedError
+from rocketstore.replication import sender
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
+from rocketstore.replication.protocol.frames import Kind, frame
 from rocketstore.replication.protocol.link import Acknowledged, Asked, Event
+from tests.replication import copies
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
 from tests.support.forking import fork
@@ -71,6 +75,24 @@ def test_noise_harms_neither_puts_nor_other_slaves(tmp_path: Path, rng: random.R
         wait_until(lambda: not master.replicas)
 
 
+def test_single_bytes_keep_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that never asks for the log is disconnected in time, whatever it sends meanwhile."""
+    monkeypatch.setattr(sender, "FIRST_WORD_S", 0.4)
+    with copies.open_master(tmp_path) as store:
+        host, port = copies.address_of(store).split(":")
+        hello = frame(Kind.HELLO, bytes(1000))
+        with socket.create_connection((host, int(port)), timeout=20) as peer:
+            for at in range(len(hello)):
+                try:
+                    peer.sendall(hello[at : at + 1])
+                except OSError:
+                    break
+                time.sleep(0.05)
+            assert at < 100
+        wait_until(lambda: store.replication.last_error is not None)
+        assert "did not ask" in str(store.replication.last_error)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_keeps_neither_port_nor_connections(tmp_path: Path) -> None:
     """After the end of the parent's store the port is free, and the slave hears of the end."""
@@ -89,3 +111,14 @@ def test_a_forked_child_keeps_neither_port_nor_connections(tmp_path: Path) -> No
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_fault_in_a_connection_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise StoreFailedError("in a connection")
+
+    with copies.open_master(tmp_path / "m") as store:
+        monkeypatch.setattr(sender.ReplicaSender, "_take", fails)
+        with copies.open_copy(tmp_path / "c", store):
+            wait_until(lambda: store.replication.last_error is not None)
+        assert "in a connection" in str(store.replication.last_error)

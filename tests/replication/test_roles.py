@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rocketstore import (
     StoreLockedError,
 )
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.replication import roles
 from rocketstore.replication.lease import FileLease, keep_lease
 from rocketstore.replication.promotion import promote
 from rocketstore.replication.roles import (
@@ -260,3 +262,45 @@ def test_lease_that_fails_is_not_held(tmp_path: Path) -> None:
 def test_lease_without_a_deadline_is_refused(tmp_path: Path) -> None:
     with open_small(tmp_path) as store, pytest.raises(ConfigError, match="deadline"):
         keep_lease(_engine(store), object())  # type: ignore[arg-type]
+
+
+def test_a_fence_is_closed_while_its_reason_changes(tmp_path: Path) -> None:
+    """A put between two reasons would be taken."""
+    _master(tmp_path)
+    with open_small(tmp_path) as store:
+        flags, open_at = _engine(store).commit_log.flags, []
+        fence = fence_of(_engine(store))
+        fence.lease("not held")
+        follow = flags._on_change
+        flags.on_change(lambda: (open_at.append(flags.writeable), follow()))
+        fence.hear(2)
+        assert open_at == [False]
+        with pytest.raises(FencedError, match="promoted in term 2"):
+            _put(store, b"refused")
+
+
+def test_a_store_with_a_history_does_not_follow_without_one(tmp_path: Path) -> None:
+    """What came by the other protocol would be cut, though n machines have it."""
+    _master(tmp_path)
+    with open_small(tmp_path) as store, pytest.raises(ReplicaStoreError, match="history"):
+        take_replica_role(_engine(store), compares=True)
+    assert _state(tmp_path).role == "master"
+
+
+def test_a_fence_that_is_not_kept_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    _master(tmp_path)
+    with open_small(tmp_path) as store:
+        fence = fence_of(_engine(store))
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
+            patched.setattr(roles, "save_state", full)
+            fence.hear(2)
+        assert "not kept over a restart" in caplog.text
+        with pytest.raises(FencedError):
+            _put(store, b"refused")
+        fence.hear(2)
+    assert _state(tmp_path).fenced_by == 2

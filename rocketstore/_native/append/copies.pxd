@@ -18,12 +18,14 @@ cdef inline int copies_of(int level) noexcept nogil:
 cdef class Copies:
     cdef int64_t[COPIES_MAX + 1] confirmed  # below this so many machines had everything on disk, once
     cdef int64_t[COPIES_MAX + 1] near  # the same of those that are connected now; NOT_NEAR: there are fewer
+    # Puts that end in (from, to] are on none of the machines that reached `to`: their logs begin there.
+    cdef int64_t[COPIES_MAX + 1] lacked_from, lacked_to
     cdef list lines
     cdef public int64_t timeout_ms
     cdef public int64_t max_lag_bytes
     cdef readonly object error
 
-    cdef int64_t reached(self, int copies) noexcept nogil
+    cdef bint reached(self, int copies, int64_t end_offset) noexcept nogil
     cdef bint worth_a_wait(self, int copies, int64_t end_offset) noexcept nogil
     cdef int check(self) except -1
     # Raises unless so many machines have everything below the offset in time. `owner` and

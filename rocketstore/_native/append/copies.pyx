@@ -35,15 +35,21 @@ cdef class Copies:
         for copies in range(COPIES_MAX + 1):
             self.near[copies] = NOT_NEAR
 
-    def confirm(self, int copies, int64_t offset):
-        """So many machines that are connected, this one included, have everything below `offset` on disk; -1:
-        there are not so many. What was confirmed once stays so."""
+    def confirm(self, int copies, int64_t offset, int64_t begin=0):
+        """So many machines that are connected, this one included, have everything in [begin, offset) on disk;
+        offset -1: there are not so many. What was confirmed once stays so."""
+        cdef int64_t before
         cdef WaitQueue line
         if not 2 <= copies <= COPIES_MAX:
             raise ValueError(f"copies = {copies}: 2 … {COPIES_MAX}")
         rs_store_int64(&self.near[copies], offset)
-        if offset <= self.reached(copies):
+        before = rs_load_int64(&self.confirmed[copies])
+        if offset <= before:
             return
+        if begin > before:  # a put that waits may be in between
+            if not self.lacked_to[copies]:
+                rs_store_int64(&self.lacked_from[copies], before)
+            rs_store_int64(&self.lacked_to[copies], begin)
         line = self.lines[copies]
         with nogil:
             rs_store_max(&self.confirmed[copies], offset)
@@ -58,11 +64,11 @@ cdef class Copies:
         """Below it so many machines had everything on disk."""
         if not 2 <= copies <= COPIES_MAX:
             raise ValueError(f"copies = {copies}: 2 … {COPIES_MAX}")
-        return self.reached(copies)
+        return rs_load_int64(&self.confirmed[copies])
 
     def met(self, int64_t end_offset, int level):
         """Whether the machines of a level have everything below an offset."""
-        return self.reached(machines(self, level)) >= end_offset
+        return self.reached(machines(self, level), end_offset)
 
     def unworthy(self, PutResult result not None, int level):
         """Why it makes no sense to wait for the machines of a level; None: it does."""
@@ -77,8 +83,11 @@ cdef class Copies:
         """The error of a put that has waited `timeout_ms` for the machines of a level."""
         return self.shortfall(result, machines(self, level), LATE, self.timeout_ms)
 
-    cdef int64_t reached(self, int copies) noexcept nogil:
-        return rs_load_int64(&self.confirmed[copies])
+    cdef bint reached(self, int copies, int64_t end_offset) noexcept nogil:
+        if rs_load_int64(&self.confirmed[copies]) < end_offset:
+            return False
+        return (end_offset > rs_load_int64(&self.lacked_to[copies])
+                or end_offset <= rs_load_int64(&self.lacked_from[copies]))
 
     cdef bint worth_a_wait(self, int copies, int64_t end_offset) noexcept nogil:
         cdef int64_t near = rs_load_int64(&self.near[copies])
@@ -96,7 +105,7 @@ cdef class Copies:
         line.goes_on(False)
         line.join(&place, end_offset)
         left = deadline - now_ns()
-        if left > 0 and self.reached(copies) < end_offset and rs_load_int(stirred) == stirs:
+        if left > 0 and not self.reached(copies, end_offset) and rs_load_int(stirred) == stirs:
             line.sleep(&place, left)
         line.leave(&place)
         line.let_pass()
@@ -106,7 +115,7 @@ cdef class Copies:
         cdef int stirs
         cdef WaitQueue line = self.lines[copies]
         cdef int64_t deadline = now_ns() + timeout_ms * 1_000_000
-        if self.reached(copies) >= end_offset:
+        if self.reached(copies, end_offset):
             return 0
         self.check()
         if not self.worth_a_wait(copies, end_offset):
@@ -120,7 +129,7 @@ cdef class Copies:
                 self.stand(line, copies, end_offset, deadline, stirred, stirs)
             line.goes_on(True)
             PyErr_CheckSignals()
-            if self.reached(copies) >= end_offset:
+            if self.reached(copies, end_offset):
                 return 0
             if now_ns() >= deadline:
                 raise self.shortfall(result, copies, LATE, timeout_ms)

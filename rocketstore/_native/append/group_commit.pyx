@@ -106,9 +106,9 @@ cdef class GroupCommit:
             self.copies = Copies()
         return self.copies
 
-    def confirm(self, int copies, int64_t offset):
+    def confirm(self, int copies, int64_t offset, int64_t begin=0):
         """As Copies.confirm; whoever waits hears of it. Any thread may."""
-        self.copies.confirm(copies, offset)
+        self.copies.confirm(copies, offset, begin)
         self.progress.notify_c()
 
     def end_copies(self, error not None):

@@ -287,7 +287,7 @@ cdef class CompletionPort:
         cdef size_t at = (RS_POSITIONS_AT_FLUSHED if wait.level == DISK
                           else RS_POSITIONS_AT_COMMITTED)
         if wait.level > DISK:
-            return self.log.group.copies.reached(copies_of(wait.level)) >= wait.end_offset
+            return self.log.group.copies.reached(copies_of(wait.level), wait.end_offset)
         return rs_position_load(self.log.log.positions, at) >= wait.end_offset
 
     cdef bint finish(self, Wait wait, int64_t now) except -1:

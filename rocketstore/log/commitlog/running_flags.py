@@ -89,16 +89,18 @@ class RunningFlags:
     def is_set(self, reason: Reason) -> bool:
         return bool(self._bits & reason)
 
-    def set(self, reason: Reason, cause: BaseException | str) -> bool:
-        """Put `reason` in force; whether it was already. The first cause stays."""
+    def set(self, reason: Reason, cause: BaseException | str, *, newest: bool = False) -> bool:
+        """Put `reason` in force; whether it was already. The first cause stays, or the `newest` is
+        told, while the reason is in force throughout."""
         check_single(reason)
         with self._lock:
-            if reason in self._states:
+            there = reason in self._states
+            if there and not newest:
                 return True
             self._states[reason] = FlagState(reason, cause, time.time_ns() // 1_000_000)
             self._bits |= int(reason)
         self._on_change()
-        return False
+        return there
 
     def clear(self, reason: Reason) -> bool:
         """Take `reason` out of force; whether it was in force."""

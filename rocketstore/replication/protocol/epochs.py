@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketstore.errors import ReplicationError
+
 __all__ = [
     "EPOCHS_MAX",
     "Epoch",
@@ -72,8 +74,18 @@ def with_promotion(
     epochs: Sequence[Epoch], *, begin: int, end: int, above: int = 0
 ) -> tuple[Epoch, ...]:
     """The history once a store with the log [begin, end) was promoted. `above`: a term that the new
-    one is after, besides those of the history."""
-    return _with(epochs, end, max(term_of(epochs), above) + 1, 0, end if epochs else begin)
+    one is after, besides those of the history.
+
+    Raises:
+        ReplicationError: no term is after it.
+    """
+    last = max(term_of(epochs), above)
+    if last >= NUMBER_MAX:
+        raise ReplicationError(
+            f"no term comes after {last}: give a smaller one, or begin a new history in an empty "
+            "directory"
+        )
+    return _with(epochs, end, last + 1, 0, end if epochs else begin)
 
 
 def common_end(

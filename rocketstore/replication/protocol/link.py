@@ -33,9 +33,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The replica wants the log from a physical offset on. The first event of a master's link."""
+    """The replica wants the log from a physical offset on. The first event of a master's link.
+    `begin`: where its own log begins; 0 where the protocol does not say."""
 
     offset: int
+    begin: int = 0
 
 
 @dataclass(frozen=True, slots=True)

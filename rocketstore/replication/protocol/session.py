@@ -188,7 +188,7 @@ class MasterSession(Session):
             return (Fenced(term),)
         if ask.begin == ask.end:
             start = last_file if ask.last_file else begin
-            return self._accept(start, end, cut=False)
+            return self._accept(start, start, end, cut=False)
         common = common_end(epochs, end, ask.epochs, ask.end)
         if common is None or common < ask.begin:
             text = "replica and master have no part of their logs in common: make a new copy"
@@ -197,7 +197,7 @@ class MasterSession(Session):
             text = f"two stores were promoted to term {self._term}: promote the right one again"
             self._refuse(Code.PROMOTED_TWICE, text)
         if common < ask.end:
-            return self._accept(common, end, cut=True)
+            return self._accept(common, ask.begin, end, cut=True)
         if ask.end < begin:
             text = f"the replica ends at {ask.end}, the master has removed all below {begin}"
             self._refuse(Code.REMOVED, f"{text}: make a new copy", begin)
@@ -205,14 +205,14 @@ class MasterSession(Session):
         if digest is not None and digest != ask.digest:
             text = f"replica and master have different bytes in [{ask.tail}, {ask.end})"
             self._refuse(Code.DIVERGED, text, ask.tail)
-        return self._accept(ask.end, end, cut=False)
+        return self._accept(ask.end, ask.begin, end, cut=False)
 
-    def _accept(self, start: int, end: int, *, cut: bool) -> Iterable[Event]:
+    def _accept(self, start: int, begin: int, end: int, *, cut: bool) -> Iterable[Event]:
         store_id, epochs = self._identity
         self._reply(Kind.ACCEPT, Accept(store_id, start, cut, max(start, end), epochs).pack())
         self._state = "over" if cut else "data"
         self._sent = start
-        return () if cut else (Asked(start),)
+        return () if cut else (Asked(start, begin),)
 
     def _acknowledge(self, received: int, synced: int) -> Acknowledged:
         """A replica has no more than it was sent, and does not forget."""

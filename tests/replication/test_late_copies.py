@@ -1,0 +1,88 @@
+"""Copies whose log begins late, and puts that were under way before."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+from rocketstore import ReplicaTimeoutError, ReplicationError
+from rocketstore._native.append.copies import Copies
+from rocketstore.log.layout.ordered_cut import order_cut
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.replication.quorum import NOT_CONNECTED, Quorum
+from tests.replication.copies import (
+    Peer,
+    caught_up,
+    open_copy,
+    open_master,
+    put_some,
+    service_of,
+)
+from tests.replication.ends import Log
+from tests.support.waiting import wait_until
+
+TWO, THREE = 4 - 1, 4  # levels: memory, os, disk, and machines beyond
+
+
+def test_a_put_is_not_on_a_copy_that_begins_behind_it(tmp_path: Path) -> None:
+    """It waits for a replica that is slow, while another one begins with the last file."""
+    with open_master(tmp_path / "m", replica_timeout=timedelta(seconds=2)) as master:
+        writer = master.writer("orders")
+        with Peer(master.replication.address or "", Log()):
+            wait_until(lambda: any(one.asked is not None for one in service_of(master).replicas))
+            errors: list[BaseException] = []
+
+            def put() -> None:
+                try:
+                    writer.put(b"promised", durability="replicas(2)")
+                except ReplicaTimeoutError as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=put)
+            thread.start()
+            wait_until(lambda: master.end_offset > 0)
+            for _ in range(30):
+                writer.put(b"x" * 300, durability="disk")
+            with open_copy(tmp_path / "c", master, begin="last file") as copy:
+                wait_until(lambda: copy.begin_offset > 4096 and copy.replication.caught_up)
+                thread.join()
+                assert len(errors) == 1
+                writer.put(b"since", durability="replicas(2)")
+
+
+def test_machines_have_what_their_logs_begin_before() -> None:
+    copies = Copies()
+    copies.confirm(2, 100)
+    copies.confirm(2, 900, 500)
+    met = [copies.met(end, TWO) for end in (100, 101, 500, 501, 900, 901)]
+    assert met == [True, False, False, True, True, False]
+    copies.confirm(2, 1000, 500)  # nothing more is lacked
+    assert copies.met(1000, TWO)
+    assert copies.confirmed_offset(2) == 1000
+
+
+def test_so_many_machines_have_what_all_of_them_have() -> None:
+    told: list[tuple[int, int, int]] = []
+    quorum = Quorum(lambda copies, offset, begin: told.append((copies, offset, begin)))
+    quorum.acknowledged("whole", 300)
+    quorum.acknowledged("late", 900, 500)
+    assert told == [(2, 300, 0), (2, 900, 500), (3, 300, 500)]
+    told.clear()
+    quorum.left("late")
+    assert told == [(2, 300, 0), (3, NOT_CONNECTED, 0)]
+
+
+def test_an_empty_copy_with_a_file_says_that_it_cannot_go_on(tmp_path: Path) -> None:
+    """As a cut of all leaves one, or a crash before the first record."""
+    with open_master(tmp_path / "m") as master:
+        put_some(master, 5)
+        with open_copy(tmp_path / "c", master) as copy:
+            caught_up(copy, master)
+        order_cut(StoreLayout(tmp_path / "c"), 0)
+        put_some(master, 60)
+        assert master.trim(before_offset=9000) > 0
+        with open_copy(tmp_path / "c", master) as copy:
+            wait_until(lambda: copy.replication.error is not None)
+            assert isinstance(copy.replication.error, ReplicationError)
+            assert "new copy" in str(copy.replication.error)
