@@ -180,13 +180,16 @@ class ReplicaSender:
         silence_s = self._settings.silence_limit.total_seconds()
         heartbeat_s = self._settings.heartbeat_every.total_seconds()
         while True:
-            limit_s = silence_s if self.asked is not None else min(silence_s, FIRST_WORD_S)
+            limit_s, heard = silence_s, self._heard
+            if self.asked is None:  # single bytes do not keep a place that others may need
+                limit_s, heard = min(silence_s, FIRST_WORD_S), self._began
             now = time.monotonic()
-            if now >= self._heard + limit_s:
-                raise ReplicationError(f"it said nothing for {limit_s:g} s")
+            if now >= heard + limit_s:
+                what = "for" if self.asked is not None else "that asks for the log in"
+                raise ReplicationError(f"it said nothing {what} {limit_s:g} s")
             if now >= self._said + heartbeat_s:
                 self._woken.set()
-            due = min(self._heard + limit_s, max(self._said, now) + heartbeat_s)
+            due = min(heard + limit_s, max(self._said, now) + heartbeat_s)
             await asyncio.sleep(min(due - now, limit_s / TIMES_A_LIMIT, heartbeat_s))
 
     def _answer(self, replies: Sequence[Buffer]) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore.errors import ReplicationError
+from rocketstore.replication import sender
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
+from rocketstore.replication.protocol.frames import Kind, frame
 from rocketstore.replication.protocol.link import Acknowledged, Asked, Event
+from tests.replication import copies
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
 from tests.support.forking import fork
@@ -69,6 +73,24 @@ def test_noise_harms_neither_puts_nor_other_slaves(tmp_path: Path, rng: random.R
                 "replicas(2)"
             )
         wait_until(lambda: not master.replicas)
+
+
+def test_single_bytes_keep_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that never asks for the log is disconnected in time, whatever it sends meanwhile."""
+    monkeypatch.setattr(sender, "FIRST_WORD_S", 0.4)
+    with copies.open_master(tmp_path) as store:
+        host, port = copies.address_of(store).split(":")
+        hello = frame(Kind.HELLO, bytes(1000))
+        with socket.create_connection((host, int(port)), timeout=20) as peer:
+            for at in range(len(hello)):
+                try:
+                    peer.sendall(hello[at : at + 1])
+                except OSError:
+                    break
+                time.sleep(0.05)
+            assert at < 100
+        wait_until(lambda: store.replication.last_error is not None)
+        assert "nothing that asks for the log" in str(store.replication.last_error)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
