@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocketstore.errors import BackpressureError
 from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.replication.protocol.frames import TAIL_MOST
 from rocketstore.replication.protocol.session import Bounds, Identity, Standing
 from rocketstore.replication.state import as_replica, load_state, save_state
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from rocketstore.replication.state import ReplicationState
 
 __all__ = ["CopyLog", "MasterLog"]
-
-#: Bytes at the end of a copy whose digest the master compares.
-TAIL_BYTES: Final = 64 << 10
 
 
 class _ComparedLog:
@@ -74,7 +72,7 @@ class CopyLog(_ComparedLog):
         limit_ms = engine.config.sync_flush_timeout_ms
         if not engine.commit_log.log.wait(end, 2, limit_ms):
             raise BackpressureError(f"the copy was not flushed in {limit_ms} ms")
-        tail = max(begin, end - TAIL_BYTES)
+        tail = max(begin, end - TAIL_MOST)
         return Standing(begin, end, tail, self.digest(tail, end) or bytes(32))
 
     def keep(self, identity: Identity) -> None:

@@ -15,6 +15,7 @@ from rocketstore.replication.protocol.frames import (
     DATA,
     DATA_MOST,
     HEADER,
+    TAIL_MOST,
     Accept,
     Ask,
     Frame,
@@ -125,3 +126,13 @@ def test_whole_history_fits_into_a_frame() -> None:
     epochs = tuple(Epoch(1, run, run, b"i" * 8) for run in range(EPOCHS_MAX))
     accept = Accept(b"i" * 16, 0, False, 9, epochs)
     assert len(_taken(frame(Kind.ACCEPT, accept.pack()))) == 1
+
+
+def test_an_ask_is_believed_within_its_bounds() -> None:
+    """A digest of the whole log would have other replicas wait, and who knows no store no term."""
+    history = (Epoch(9, 0, 0, b"e" * 8),)
+    sound = Ask(b"r" * 16, b"s" * 16, 0, 1 << 40, (1 << 40) - TAIL_MOST, bytes(32), False, history)
+    assert Ask.unpack(memoryview(sound.pack())) == sound
+    for wrong in (sound._replace(tail=sound.tail - 1), sound._replace(store_id=bytes(16))):
+        with pytest.raises(ValueError, match="digest of|history of no store"):
+            Ask.unpack(memoryview(wrong.pack()))

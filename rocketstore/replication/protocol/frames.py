@@ -19,6 +19,7 @@ from rocketstore.replication.protocol.link import Buffer
 __all__ = [
     "DATA",
     "DATA_MOST",
+    "TAIL_MOST",
     "VERSION",
     "ZLIB",
     "Accept",
@@ -52,6 +53,8 @@ ACCEPT: Final = struct.Struct(">16sQ?Q")
 EPOCH: Final = struct.Struct(">IIQ8s")
 COUNT: Final = struct.Struct(">I")
 OFFSET_MAX: Final = 2**63 - 1
+#: Bytes at the end of a copy whose digest the master is asked to compare, while others wait.
+TAIL_MOST: Final = 64 << 10
 #: The bytes of the log are compressed.
 ZLIB: Final = 1
 
@@ -220,7 +223,11 @@ class Ask(NamedTuple):
         )
         if not begin <= tail <= end <= OFFSET_MAX:
             raise ValueError(f"a log [{begin}, {end}) with its tail at {tail}")
+        if end - tail > TAIL_MOST:
+            raise ValueError(f"a digest of {end - tail} bytes")
         epochs = unpack_epochs(body[ASK.size :])
+        if epochs and not any(store_id):
+            raise ValueError("a history of no store")
         return cls(replica_id, store_id, begin, end, tail, digest, bool(last_file), epochs)
 
 
