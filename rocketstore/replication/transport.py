@@ -34,6 +34,8 @@ HANDSHAKE_S: Final = 10.0
 TLS_PENDING_BYTES: Final = 1 << 20
 #: After so many bytes that the system took at once others get their turn, bytes.
 TURN_BYTES: Final = 256 << 10
+#: Connections that wait to be accepted, count: the system takes no larger number.
+BACKLOG_MOST: Final = 4096
 #: Longest wait for the thread at the end of a store, seconds.
 STOP_S: Final = 10.0
 
@@ -229,6 +231,10 @@ def split_address(field: str, address: str) -> tuple[str, int]:
         host = ""
     if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConfigError(field, address, 'must be "host:port" or "[ipv6]:port", port 0 … 65535')
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ConfigError(field, address, "must name a host that there can be") from None
     return host, int(port)
 
 
@@ -246,7 +252,7 @@ def listener(address: str, backlog: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(place)
-        sock.listen(backlog)
+        sock.listen(min(backlog, BACKLOG_MOST))
         sock.setblocking(False)
     except OSError as error:
         sock.close()

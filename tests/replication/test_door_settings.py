@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ssl
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketstore import ConfigError
 from rocketstore.replication import Master, Replica
+from tests.support.small_store import open_small
 
 KEY = b"k" * 16
 MASTER = {"master": "127.0.0.1:10912"}
@@ -24,6 +26,7 @@ MASTER = {"master": "127.0.0.1:10912"}
         ({"listen": "127.0.0.1:65536"}, "listen"),
         ({"listen": "::1:10912"}, "listen"),
         ({"listen": "0.0.0.0:10912"}, "listen"),
+        ({"listen": "a..b:10912", "key": KEY}, "listen"),
         ({"listen": "[::]:10912"}, "listen"),
         ({"listen": "10.1.2.3:10912", "protocol": "rocketmq"}, "listen"),
         ({"listen": "store-1.example:10912"}, "listen"),
@@ -60,6 +63,7 @@ def test_a_master_refuses_what_means_nothing(given: dict[str, Any], field: str) 
         ({"master": "127.0.0.1"}, "master"),
         ({"master": "127.0.0.1:0"}, "master"),
         ({"master": None}, "master"),
+        ({"master": "a..b:10912"}, "master"),
         ({**MASTER, "protocol": "RocketMQ"}, "protocol"),
         ({**MASTER, "begin": "latest"}, "begin"),
         ({**MASTER, "begin": 4096}, "begin"),
@@ -108,3 +112,10 @@ def test_no_text_has_the_key() -> None:
         with pytest.raises(ConfigError) as refused:
             Master(key=key)  # type: ignore[arg-type]
         assert "tooshort" not in str(refused.value) and "sixteen" not in str(refused.value)
+
+
+def test_any_number_of_replicas_can_be_asked_for(tmp_path: Path) -> None:
+    with open_small(
+        tmp_path, replication=Master(listen="127.0.0.1:0", max_replicas=2**62)
+    ) as store:
+        assert store.replication.address
