@@ -33,7 +33,7 @@ class Master:
 
     Args:
         listen: "address:port" to accept replicas at; port 0: a free one. Beyond loopback only with
-            `key` or `tls`.
+            `key`, or with a `tls` that wants certificates.
         protocol: What replicas have to speak.
         key: A secret of at least 16 bytes that both sides know: each proves that it does. With
             protocol "rocketstore" only.
@@ -65,8 +65,11 @@ class Master:
         """Raises ConfigError: a value that there is not, or that contradicts another one."""
         host, _ = _address("listen", self.listen)
         _check_connection(self.protocol, self.key, self.tls, ssl.PROTOCOL_TLS_CLIENT)
-        if self.key is None and self.tls is None and not _is_loopback(host):
-            how = "key= or tls=" if self.protocol == "rocketstore" else "protocol='rocketstore'"
+        proved = self.key is not None or _asks_for_certificates(self.tls)
+        if not proved and not _is_loopback(host):
+            how = "key=, or tls= with verify_mode CERT_REQUIRED"
+            if self.protocol != "rocketstore":
+                how = "protocol='rocketstore'"
             raise ConfigError(
                 "listen",
                 self.listen,
@@ -135,6 +138,10 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _asks_for_certificates(tls: object) -> bool:
+    return isinstance(tls, ssl.SSLContext) and tls.verify_mode is ssl.CERT_REQUIRED
 
 
 def _check_connection(

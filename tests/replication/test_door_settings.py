@@ -17,6 +17,12 @@ KEY = b"k" * 16
 MASTER = {"master": "127.0.0.1:10912"}
 
 
+def with_certificates() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -26,6 +32,7 @@ MASTER = {"master": "127.0.0.1:10912"}
         ({"listen": "127.0.0.1:65536"}, "listen"),
         ({"listen": "::1:10912"}, "listen"),
         ({"listen": "0.0.0.0:10912"}, "listen"),
+        ({"listen": "0.0.0.0:10912", "tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}, "listen"),
         ({"listen": "a..b:10912", "key": KEY}, "listen"),
         ({"listen": "[::]:10912"}, "listen"),
         ({"listen": "10.1.2.3:10912", "protocol": "rocketmq"}, "listen"),
@@ -92,7 +99,8 @@ def test_a_replica_refuses_what_means_nothing(given: dict[str, Any], field: str)
         {"listen": "[::1]:0"},
         {"listen": "127.8.0.1:0", "protocol": "rocketmq"},
         {"listen": "0.0.0.0:10912", "key": KEY},
-        {"listen": "[::]:10912", "tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
+        {"listen": "[::]:10912", "tls": with_certificates()},
+        {"listen": "localhost:0", "tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
     ],
 )
 def test_loopback_needs_no_secret_and_others_do(given: dict[str, Any]) -> None:
