@@ -12,7 +12,7 @@ from rocketstore.engine.exit_hook import open_at
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import ConfigError, StoreBehindError, StoreClosedError
+from rocketstore.errors import ConfigError, FencedError, StoreBehindError, StoreClosedError
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.services.transactions.commit_records import TOPIC as COMMITS
 from rocketstore.store import Mode, Store
@@ -230,7 +230,7 @@ def _finish_transactions(engine: WritingEngine, *, force: bool) -> None:
     try:
         commits_of(engine)
     except Exception as error:
-        if not force and not isinstance(error, StoreBehindError):
+        if not force and not isinstance(error, StoreBehindError | FencedError):
             error.add_note(
                 "a transaction that was committed before a crash is not finished; with force=True "
                 "the store opens without it, and its first `transaction()` tries again"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
+from rocketstore.replication.lease import keep_lease
 from rocketstore.replication.master import begin_master
 from rocketstore.replication.replica import ReplicaService, first_contact
 from rocketstore.replication.roles import take_master_role, take_replica_role
@@ -35,6 +36,8 @@ def take_role(engine: WritingEngine, settings: Master | Replica, options: Option
     has to begin or to end elsewhere, it is opened again."""
     if isinstance(settings, Master):
         take_master_role(engine)
+        if settings.lease is not None:  # before services of the store put something
+            keep_lease(engine, settings.lease)
         return engine
     for _ in range(OPENS_MOST):
         try:

@@ -142,6 +142,9 @@ def keep_lease(engine: WritingEngine, lease: Lease) -> LeaseWatch:
     """Has puts refused while the lease is not held, from this call on."""
     if not callable(getattr(lease, "deadline", None)):
         raise ConfigError("lease", lease, "an object with a method deadline()")
+    before = engine.guests.made(LeaseWatch)
+    if before is not None:
+        return before
     watch = engine.guests.get(LeaseWatch, lambda: LeaseWatch(engine, lease))
     watch.start()
     return watch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, PutResult, Store, aio
-from rocketstore.errors import ReplicaStoreError, StoreReadOnlyError
+from rocketstore.errors import FencedError, ReplicaStoreError, StoreReadOnlyError
 from rocketstore.replication import Master, Replica
 from tests.support.small_store import SMALL, open_small
 from tests.support.waiting import wait_until
@@ -233,3 +234,21 @@ def test_an_asyncio_store_may_be_a_master(tmp_path: Path) -> None:
                 return copy.flushed_offset - placed.end_offset
 
     assert asyncio.run(put()) == 0
+
+
+def test_nothing_is_delivered_before_the_lease_was_asked(tmp_path: Path) -> None:
+    """The first answer takes its time, and is that another one is the master."""
+
+    class Other:
+        def deadline(self) -> None:
+            time.sleep(0.3)
+
+    with open_small(tmp_path, replication=MASTER, deliver_delayed=False) as store:
+        store.writer("orders").put(b"due", deliver_after=timedelta(milliseconds=1))
+        end = store.end_offset
+    time.sleep(0.01)
+    lease = Master(listen="127.0.0.1:0", lease=Other())
+    with open_small(tmp_path, replication=lease) as store:
+        with pytest.raises(FencedError, match="lease"):
+            store.put_message("orders", b"x")
+        assert store.end_offset == end
