@@ -135,10 +135,11 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
     """Makes a store that was just opened a copy: an empty one, one that is a copy, or a master that
     is to follow another one. Durable when this returns.
 
-    `compares`: the copy compares its last bytes with those of the master, and needs no history.
+    `compares`: the copy compares its last bytes with those of the master, and has no history.
 
     Raises:
-        ReplicaStoreError: it has messages of its own and no history that a master could compare.
+        ReplicaStoreError: it has messages of its own and no history that a master could compare, or
+            a history, and `compares`.
         ReplicationError: its role cannot be read.
     """
     state = load_state(engine.layout)
@@ -149,6 +150,12 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
                 "an empty directory of its own"
             )
         state = ReplicationState(role="replica")
+    elif compares and state.epochs:
+        # Its epochs would not tell who wrote what comes: it would be cut where they end.
+        raise ReplicaStoreError(
+            f"{engine.path} has a history, which protocol='rocketmq' does not carry on: follow by "
+            "protocol='rocketstore', or give the copy an empty directory of its own"
+        )
     state = replace(state, role="replica")
     save_state(engine.layout, state)
     return state

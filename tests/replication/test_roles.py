@@ -275,3 +275,11 @@ def test_a_fence_is_closed_while_its_reason_changes(tmp_path: Path) -> None:
         assert open_at == [False]
         with pytest.raises(FencedError, match="promoted in term 2"):
             _put(store, b"refused")
+
+
+def test_a_store_with_a_history_does_not_follow_without_one(tmp_path: Path) -> None:
+    """What came by the other protocol would be cut, though n machines have it."""
+    _master(tmp_path)
+    with open_small(tmp_path) as store, pytest.raises(ReplicaStoreError, match="history"):
+        take_replica_role(_engine(store), compares=True)
+    assert _state(tmp_path).role == "master"
