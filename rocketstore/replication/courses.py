@@ -104,6 +104,11 @@ class CopiedLog:
                 f"the master's file begins at {offset}, no multiple of {self.segment_bytes}: open "
                 "the copy with the master's commit_log_file_size_bytes"
             )
+        if offset != self.end and self._engine.commit_log.queue.files:
+            raise FinalError(
+                f"the master goes on at {offset}, and this copy, which is empty, has a file at "
+                f"{self.end}: make a new copy in an empty directory"
+            )
         config, ring = self._engine.config, self._engine.write.ring
         record_most = config.record_limit_bytes
         append_most = max(2 * record_most, APPEND_BYTES) if ring is None else ring.size

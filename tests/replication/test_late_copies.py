@@ -6,10 +6,19 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
-from rocketstore import ReplicaTimeoutError
+from rocketstore import ReplicaTimeoutError, ReplicationError
 from rocketstore._native.append.copies import Copies
+from rocketstore.log.layout.ordered_cut import order_cut
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.quorum import NOT_CONNECTED, Quorum
-from tests.replication.copies import Peer, open_copy, open_master, service_of
+from tests.replication.copies import (
+    Peer,
+    caught_up,
+    open_copy,
+    open_master,
+    put_some,
+    service_of,
+)
 from tests.replication.ends import Log
 from tests.support.waiting import wait_until
 
@@ -62,3 +71,18 @@ def test_so_many_machines_have_what_all_of_them_have() -> None:
     told.clear()
     quorum.left("late")
     assert told == [(2, 300, 0), (3, NOT_CONNECTED, 0)]
+
+
+def test_an_empty_copy_with_a_file_says_that_it_cannot_go_on(tmp_path: Path) -> None:
+    """As a cut of all leaves one, or a crash before the first record."""
+    with open_master(tmp_path / "m") as master:
+        put_some(master, 5)
+        with open_copy(tmp_path / "c", master) as copy:
+            caught_up(copy, master)
+        order_cut(StoreLayout(tmp_path / "c"), 0)
+        put_some(master, 60)
+        assert master.trim(before_offset=9000) > 0
+        with open_copy(tmp_path / "c", master) as copy:
+            wait_until(lambda: copy.replication.error is not None)
+            assert isinstance(copy.replication.error, ReplicationError)
+            assert "new copy" in str(copy.replication.error)
