@@ -196,6 +196,8 @@ class MasterService:
             self._note(ReplicationError(f"replica {peer}: {error}"))
         except OSError as error:
             logger.info("%s: replica %s: %s", self._engine.path, peer, error)
+        except Exception as error:  # of the store, or a fault of ours: nobody awaits this task
+            self._note(ReplicationError(f"replica {peer}: {error!r}"))
         finally:
             sock.close()
 

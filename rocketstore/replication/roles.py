@@ -58,8 +58,12 @@ class Fence:
         if state is None or term <= max(state.term, state.fenced_by or 0):
             return
         self._set_term(term)
-        save_state(self._engine.layout, fenced(state, term))
         logger.error("%s: %s", self._engine.path, self._by_term)
+        try:
+            save_state(self._engine.layout, fenced(state, term))
+        except OSError as error:  # the peer comes again
+            logger.error("%s: that is not kept over a restart: %s", self._engine.path, error)
+            raise
 
     def lease(self, why: str) -> None:
         """The lease is not held, for the reason `why`; "": it is held."""

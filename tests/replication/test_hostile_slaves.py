@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketstore.errors import ReplicationError
+from rocketstore.errors import ReplicationError, StoreFailedError
 from rocketstore.replication import sender
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
 from rocketstore.replication.protocol.frames import Kind, frame
@@ -111,3 +111,14 @@ def test_a_forked_child_keeps_neither_port_nor_connections(tmp_path: Path) -> No
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_fault_in_a_connection_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise StoreFailedError("in a connection")
+
+    with copies.open_master(tmp_path / "m") as store:
+        monkeypatch.setattr(sender.ReplicaSender, "_take", fails)
+        with copies.open_copy(tmp_path / "c", store):
+            wait_until(lambda: store.replication.last_error is not None)
+        assert "in a connection" in str(store.replication.last_error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rocketstore import (
     StoreLockedError,
 )
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.replication import roles
 from rocketstore.replication.lease import FileLease, keep_lease
 from rocketstore.replication.promotion import promote
 from rocketstore.replication.roles import (
@@ -283,3 +285,22 @@ def test_a_store_with_a_history_does_not_follow_without_one(tmp_path: Path) -> N
     with open_small(tmp_path) as store, pytest.raises(ReplicaStoreError, match="history"):
         take_replica_role(_engine(store), compares=True)
     assert _state(tmp_path).role == "master"
+
+
+def test_a_fence_that_is_not_kept_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    _master(tmp_path)
+    with open_small(tmp_path) as store:
+        fence = fence_of(_engine(store))
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
+            patched.setattr(roles, "save_state", full)
+            fence.hear(2)
+        assert "not kept over a restart" in caplog.text
+        with pytest.raises(FencedError):
+            _put(store, b"refused")
+        fence.hear(2)
+    assert _state(tmp_path).fenced_by == 2
