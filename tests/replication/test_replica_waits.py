@@ -25,6 +25,7 @@ from rocketstore import (
     Store,
     StoreClosedError,
 )
+from rocketstore.replication import Master
 from rocketstore.replication.master import MasterService
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
@@ -291,3 +292,22 @@ def test_a_late_ticket_is_asked_again(master: tuple[Store, MasterService], slave
     slave.report(ticket.end_offset)
     assert ticket.result(20).durability == "replicas(2)"
     assert ticket.done()
+
+
+def test_what_is_done_to_delayed_messages_waits_for_machines_as_well(tmp_path: Path) -> None:
+    """The promise of the store is that of `store.delayed`, too."""
+    later = timedelta(hours=1)
+    options = {"durability": "replicas(2)"}
+    with open_small(tmp_path, replication=Master(listen="127.0.0.1:0"), **options) as store:
+        for body in (b"a", b"b"):
+            with pytest.raises(ReplicasUnavailableError):
+                store.writer("t").put(body, deliver_after=later)
+        first, second = store.delayed
+        for change in (
+            lambda: store.delayed.cancel(first),
+            lambda: store.delayed.reschedule(second, first.due_time + later),
+            lambda: store.delayed.repeat("t", b"body", every=later, unique_id="c"),
+        ):
+            with pytest.raises(ReplicasUnavailableError):
+                change()
+            assert store.flushed_offset == store.end_offset

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.append.put_result import PutResult
+from rocketstore._native.append.put_result import PutResult, durability_level
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Delayed", "DelayedMessage"]
 
+DISK: Final = durability_level("disk")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -298,11 +299,15 @@ class Delayed:
         if end is None:
             return False
         engine = self._writing("delayed")
-        limit_ms = engine.config.sync_flush_timeout_ms
-        if engine.config.durability == "disk":
-            engine.commit_log.log.request_flush(end)
-            if not engine.commit_log.log.wait(end, 2, limit_ms):
+        config, log = engine.config, engine.commit_log.log
+        if config.promises_disk:
+            limit_ms = config.sync_flush_timeout_ms
+            log.request_flush(end)
+            if not log.wait(end, DISK, limit_ms):
                 raise DurabilityTimeoutError(f"it is done, but not on disk after {limit_ms} ms")
+            asked, copies = durability_level(config.durability), log.group.copies
+            if asked > DISK and copies is not None:
+                log.await_copies(end, asked, copies.timeout_ms)
         return True
 
     @contextlib.contextmanager

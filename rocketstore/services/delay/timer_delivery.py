@@ -128,7 +128,7 @@ class TimerDelivery:
             timers.table.copied.add(at)
             end = put_again(self._engine, message, again_ms)
             self._engine.delayed_puts.note(Due(again_ms))
-            if self._engine.config.durability == "disk":
+            if self._engine.config.promises_disk:
                 self._engine.commit_log.log.request_flush(end)
         timers.table.copied.discard(at)
 
