@@ -148,6 +148,12 @@ class MasterService:
                     continue
                 if len(self._tasks) >= self.settings.max_replicas:
                     self._counts.refused += 1
+                    self._note(
+                        ReplicationError(
+                            f"replica {_text(address)}: refused, max_replicas = "
+                            f"{self.settings.max_replicas} are connected"
+                        )
+                    )
                     sock.close()
                     continue
                 self._counts.connections += 1

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 1 << 20
 #: So many attempts in a row that fail in the same way at the same place are the last.
 SAME_FAILURES_MOST: Final = 3
+#: Kinds of trouble that are known as told, count.
+TOLD_MOST: Final = 8
 #: What another attempt does not change.
 FINAL: Final = (
     DivergedError,
@@ -85,6 +88,7 @@ class ReplicaService:
         self._lacks_since: float | None = None
         self._course: Course | None = None
         self._failures = (0, "")
+        self._told: deque[str] = deque(maxlen=TOLD_MOST)
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._flushed = EventFd(self._bell)
         self._log.progress.hang(self._flushed)
@@ -153,7 +157,8 @@ class ReplicaService:
 
     def _note(self, error: Exception) -> bool:
         """Logs each kind of trouble once. True: it was the last attempt."""
-        if str(error) != str(self.last_error):
+        if str(error) not in self._told:  # one may take turns with another
+            self._told.append(str(error))
             logger.warning("%s: %s: %s", self._engine.path, self.settings.master, error)
         self.last_error = without_frames(error)
         if not isinstance(error, ReplicationError):

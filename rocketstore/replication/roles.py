@@ -157,8 +157,8 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
     elif compares and state.epochs:
         # Its epochs would not tell who wrote what comes: it would be cut where they end.
         raise ReplicaStoreError(
-            f"{engine.path} has a history, which protocol='rocketmq' does not carry on: follow "
-            "with protocol='rocketstore', or give the copy an empty directory of its own"
+            f"{engine.path} has a history, which protocol='rocketmq' does not carry on: follow by "
+            "protocol='rocketstore', or give the copy an empty directory of its own"
         )
     state = replace(state, role="replica")
     save_state(engine.layout, state)

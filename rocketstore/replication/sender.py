@@ -185,8 +185,8 @@ class ReplicaSender:
                 limit_s, heard = min(silence_s, FIRST_WORD_S), self._began
             now = time.monotonic()
             if now >= heard + limit_s:
-                what = "it said nothing for" if self.asked is not None else "it did not ask in"
-                raise ReplicationError(f"{what} {limit_s:g} s")
+                what = "for" if self.asked is not None else "that asks for the log in"
+                raise ReplicationError(f"it said nothing {what} {limit_s:g} s")
             if now >= self._said + heartbeat_s:
                 self._woken.set()
             due = min(heard + limit_s, max(self._said, now) + heartbeat_s)

@@ -123,5 +123,7 @@ def test_no_text_has_the_key() -> None:
 
 
 def test_any_number_of_replicas_can_be_asked_for(tmp_path: Path) -> None:
-    with open_small(tmp_path, replication=Master(listen="127.0.0.1:0", max_replicas=2**62)) as store:
+    with open_small(
+        tmp_path, replication=Master(listen="127.0.0.1:0", max_replicas=2**62)
+    ) as store:
         assert store.replication.address

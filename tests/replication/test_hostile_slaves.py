@@ -90,7 +90,7 @@ def test_single_bytes_keep_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 time.sleep(0.05)
             assert at < 100
         wait_until(lambda: store.replication.last_error is not None)
-        assert "did not ask" in str(store.replication.last_error)
+        assert "nothing that asks for the log" in str(store.replication.last_error)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -122,3 +122,20 @@ def test_a_fault_in_a_connection_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         with copies.open_copy(tmp_path / "c", store):
             wait_until(lambda: store.replication.last_error is not None)
         assert "in a connection" in str(store.replication.last_error)
+
+
+def test_a_refused_copy_is_told_of_at_both_ends_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with copies.open_master(tmp_path / "m", max_replicas=1) as store:
+        host, port = copies.address_of(store).split(":")
+        with (
+            socket.create_connection((host, int(port))),
+            copies.open_copy(tmp_path / "c", store) as copy,
+        ):
+            wait_until(lambda: copies.service_of(store).refused >= 10)
+            assert copy.replication.last_error is not None
+        assert "max_replicas = 1" in str(store.replication.last_error)
+    told = [one.message for one in caplog.records if one.name.startswith("rocketstore.replication")]
+    assert sum("max_replicas" in one for one in told) == 1
+    assert len(told) <= 4, told
