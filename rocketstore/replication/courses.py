@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import BackpressureError, ReplicationError
@@ -16,6 +17,7 @@ from rocketstore.replication.incoming import Incoming, Piece
 from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES, Overlap
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
+from rocketstore.replication.state import load_state, save_state
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
@@ -85,7 +87,11 @@ class CopiedLog:
 
     def order_cut(self, offset: int) -> MustOpenAgainError:
         """What lies from `offset` on is not of the master's history; nothing is appended any more."""
-        order_cut(self._engine.layout, offset)
+        layout = self._engine.layout
+        state = load_state(layout)
+        if state is not None and state.role == "master":  # first: what is cut was of a master
+            save_state(layout, replace(state, role="replica"))
+        order_cut(layout, offset)
         return MustOpenAgainError(
             f"{self._engine.path}: [{offset}, {self.end}) is not of the master's history, and is "
             "cut off at the next open: close the store, and open it"

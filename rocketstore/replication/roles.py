@@ -136,8 +136,9 @@ def take_plain_role(engine: WritingEngine) -> None:
 
 
 def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> ReplicationState:
-    """Makes a store that was just opened a copy: an empty one, one that is a copy, or a master that
-    is to follow another one. Durable when this returns.
+    """Makes a store that was just opened a copy: an empty one, or one that is a copy. Durable when
+    this returns. A master that is to follow another one stays a master on the disk until that one
+    has accepted it, or has it cut: a wrong address changes nothing.
 
     `compares`: the copy compares its last bytes with those of the master, and has no history.
 
@@ -160,7 +161,8 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
             f"{engine.path} has a history, which protocol='rocketmq' does not carry on: follow by "
             "protocol='rocketstore', or give the copy an empty directory of its own"
         )
-    state = replace(state, role="replica")
+    if state.role == "master":
+        return replace(state, role="replica")
     save_state(engine.layout, state)
     return state
 

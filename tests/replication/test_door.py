@@ -251,3 +251,26 @@ def test_nothing_is_delivered_before_the_lease_was_asked(tmp_path: Path) -> None
         with pytest.raises(FencedError, match="lease"):
             store.put_message("orders", b"x")
         assert store.end_offset == end
+
+
+def test_a_master_that_reaches_nobody_to_follow_stays_a_master(tmp_path: Path) -> None:
+    """Of a wrong address, or a wrong directory, nothing is left."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+    with open_small(tmp_path / "master", replication=MASTER) as master:
+        master.writer("orders").put(b"17 EUR")
+    with (
+        open_small(tmp_path / "master", replication=copy_settings(nobody)) as copy,
+        pytest.raises(ReplicaStoreError),
+    ):
+        copy.writer("orders").put(b"refused")
+    with open_small(tmp_path / "other", replication=MASTER) as other:
+        other.writer("orders").put(b"of another history")
+        with open_small(tmp_path / "master", replication=copy_settings(other)) as copy:
+            wait_until(lambda: "different stores" in str(copy.replication.error))
+    with open_small(tmp_path / "master", replication=MASTER) as master:
+        assert master.writer("orders").put(b"18 EUR").queue_offset == 1
+        with open_small(tmp_path / "copy", replication=copy_settings(master)) as copy:
+            caught_up(copy, master)
+    with pytest.raises(ReplicaStoreError):
+        open_small(tmp_path / "copy", replication=MASTER)
