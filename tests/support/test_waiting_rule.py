@@ -29,6 +29,8 @@ ALLOWED = {
     "process/test_signals_in_close.py": "a signal in the middle of a call",
     "power_loss/oracle.py": "looks again for deliveries, with a deadline",
     "power_loss/writer.py": "looks again for deliveries, with a deadline",
+    "replication/test_door.py": "an answer that takes its time; and a message that gets due",
+    "replication/test_hostile_slaves.py": "a peer that sends slowly",
     "replication/node.py": "puts at a rate; and looks again for a role, until it is killed",
     "spark/cluster_job.py": "rows that come slowly",
     "spark/processes.py": "looks again for processes that are being started",

@@ -59,6 +59,8 @@ def query():
 act = {"put": put, "read": read, "query": query}[given]
 act()
 failed = broken = 0
+# Made here: the allocation that fails may be any, and the names of an `except` are looked up each time.
+AS_PYTHON_TELLS, STORE_FAILED = (RuntimeError, SystemError), rocketstore.StoreFailedError
 gc.disable()
 for number in range(3000):
     error = None
@@ -67,10 +69,10 @@ for number in range(3000):
         act()
     except MemoryError:
         error = "memory"
-    except (RuntimeError, SystemError) as told:  # as Python tells it in places
+    except AS_PYTHON_TELLS as told:
         assert str(told) in ("can't allocate lock", "error return without exception set"), told
         error = "memory"
-    except rocketstore.StoreFailedError:
+    except STORE_FAILED:
         error = "failed"
     finally:
         _testcapi.remove_mem_hooks()
