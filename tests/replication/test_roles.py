@@ -19,8 +19,10 @@ from rocketstore import (
 )
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import roles
+from rocketstore.replication.compared_log import CopyLog
 from rocketstore.replication.lease import FileLease, keep_lease
 from rocketstore.replication.promotion import promote
+from rocketstore.replication.protocol.session import Identity
 from rocketstore.replication.roles import (
     fence_of,
     take_master_role,
@@ -106,11 +108,13 @@ def test_store_with_messages_of_its_own_becomes_no_copy(tmp_path: Path) -> None:
         take_replica_role(_engine(store), compares=True)
 
 
-def test_old_master_becomes_a_copy_and_keeps_its_history(tmp_path: Path) -> None:
+def test_old_master_becomes_a_copy_once_accepted_and_keeps_its_history(tmp_path: Path) -> None:
     _master(tmp_path)
     before = _state(tmp_path)
     with open_small(tmp_path) as store:
-        take_replica_role(_engine(store))
+        assert take_replica_role(_engine(store)).role == "replica"
+        assert _state(tmp_path).role == "master"
+        CopyLog(_engine(store)).keep(Identity(before.store_id, before.epochs))
     after = _state(tmp_path)
     assert (after.role, after.store_id) == ("replica", before.store_id)
     assert after.epochs[0] == before.epochs[0]
