@@ -205,9 +205,9 @@ class Course:
 
 
 class ClassicCourse(Course):
-    """With a master of RocketMQ. An empty copy asks where it is to begin; 0 would be the last file,
-    so that it asks for the first byte but one, and adds that one: a record's size is below 2^24.
-    Another one asks for its last bytes, and compares them."""
+    """With a master of RocketMQ. To it a request for offset 0 means its last file. So an empty copy
+    asks for offset 1, and adds the byte at 0 itself: 0, as the size of a record is below 2^24. A
+    copy with messages asks for its last bytes, and compares them."""
 
     def __init__(self, log: CopiedLog, begin: int | str) -> None:
         super().__init__(log)

@@ -42,8 +42,8 @@ class Piece(NamedTuple):
 class Incoming:
     """One log that arrives, from `offset` on, in segments of `segment_bytes`.
 
-    `record_most`: the longest record that is taken, bytes. `append_most`: bytes that one append
-    takes; at least twice as many.
+    `record_most`: a longer record is refused, bytes. `append_most`: a piece is no longer than this,
+    bytes; at least twice `record_most`.
     """
 
     def __init__(

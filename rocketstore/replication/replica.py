@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rocketstore.replication.settings import Replica
     from rocketstore.replication.transport import Channel
 
-__all__ = ["MustOpenAgainError", "ReplicaService", "begin_replica", "first_contact"]
+__all__ = ["MustOpenAgainError", "ReplicaService", "first_contact"]
 
 logger = logging.getLogger(__name__)
 
@@ -369,15 +369,3 @@ def first_contact(engine: WritingEngine, settings: Replica) -> bool:
     start_thread(thread)
     thread.join()
     return bool(found)
-
-
-def begin_replica(engine: WritingEngine, settings: Replica) -> ReplicaService:
-    """Makes an open store a copy of its master from here on, until it closes.
-
-    Raises:
-        OSError: the system has no thread left.
-        StoreClosedError: the store closes.
-    """
-    service = engine.guests.get(ReplicaService, lambda: ReplicaService(engine, settings))
-    service.start()
-    return service

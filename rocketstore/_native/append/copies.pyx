@@ -1,6 +1,6 @@
 """How far several machines have the log on their disks, and the puts that wait for that.
 
-The log knows no peer: whoever sends it to other machines says how far so many of them are.
+The log knows no peer. The master's service sends it to other machines, and says here how far they are.
 """
 
 cimport cython
@@ -56,7 +56,7 @@ cdef class Copies:
             line.release(offset)
 
     def end(self, error not None):
-        """Nothing is confirmed from here on: whoever looks hears `error`. The first one stays."""
+        """No put is confirmed from here on: those that wait, and later ones, raise the first `error` given."""
         if self.error is None:
             self.error = without_frames(error)
 

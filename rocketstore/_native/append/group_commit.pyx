@@ -107,12 +107,12 @@ cdef class GroupCommit:
         return self.copies
 
     def confirm(self, int copies, int64_t offset, int64_t begin=0):
-        """As Copies.confirm; whoever waits hears of it. Any thread may."""
+        """Copies.confirm, and wakes the puts that wait. Any thread may call it."""
         self.copies.confirm(copies, offset, begin)
         self.progress.notify_c()
 
     def end_copies(self, error not None):
-        """As Copies.end; whoever waits hears of it."""
+        """Copies.end, and wakes the puts that wait."""
         self.copies.end(error)
         self.stir()
 

@@ -102,8 +102,8 @@ class LogView:
         self.segments = tuple(segments)
 
     def _listed(self) -> tuple[int, dict[int, str]]:
-        """The length of a file, and the path of each by its start. A listing is no moment: files
-        that came or went meanwhile leave gaps in it, so that one with a gap is made again."""
+        """The length of a file, and the path of each by its start. While a directory is read, files
+        come and go, and the listing may lack some: after a gap the view lists the log again."""
         size, good = self._list_once()
         for _ in range(LISTINGS_MOST - 1):
             if not good or max(good) - min(good) == (len(good) - 1) * size:

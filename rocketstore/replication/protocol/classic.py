@@ -13,7 +13,6 @@ from rocketstore.errors import ReplicationError
 from rocketstore.replication.protocol.link import Acknowledged, Asked, Buffer, Event
 
 __all__ = [
-    "FRAME_DATA_MOST",
     "HEADER",
     "REPORT",
     "ClassicMasterLink",
@@ -25,8 +24,6 @@ __all__ = [
 REPORT: Final = struct.Struct(">q")
 #: Master to slave: physical offset of the first byte, and the number of bytes; 0: a heartbeat.
 HEADER: Final = struct.Struct(">qi")
-#: Bytes of one frame of a Java master (`haTransferBatchSize`).
-FRAME_DATA_MOST: Final = 32_768
 #: Bytes of one frame of ours. The buffer of a Java slave takes 4 MiB, and a frame has to be whole
 #: in it.
 SENT_DATA_MOST: Final = 2 << 20
