@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import select
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -92,6 +93,7 @@ def run_and_cut(
     assert writer.line() == "open", f"the writer ended with {writer.process.poll()}"
     said = read_acknowledged(writer, time.monotonic() + delay_s)
     made.cut_power()
+    assert b"closed" not in said, f"the writer ended before the cut: {said[-200:]!r}"
     rest = b""
     while not (line := writer.line()).startswith("closed"):
         assert line, f"the writer ended with {writer.process.wait(60)}: a signal, if negative"
@@ -120,6 +122,7 @@ def cut_again_and_again(made: Disk, rng: random.Random, cuts: Iterable[int]) -> 
     with other_process(ENDLESS, path) as writer:
         for cut in cuts:
             if first > MESSAGES_MAX:
+                shutil.rmtree(path)
                 first, path = 0, made.path / str(cut)
             durability, batch = MODES[cut % len(MODES)]
             delay_s = rng.uniform(0.0, LONGEST_RUN_S)
