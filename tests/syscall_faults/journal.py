@@ -235,7 +235,9 @@ class Run:
                 for number, body in enumerate(bodies):
                     tx.put(("more", "made")[number % 2], body.encode(), queue_id=number % 3)
                 places = tx.commit_offsets(consumer)
-            self.say("committed", bodies)
+            if places or self.store.config.durability != "memory":
+                # One without offsets, as the poll found nothing in time, is as durable as the store.
+                self.say("committed", bodies)
             self.say("commits", {str(queue_id): offset for queue_id, offset in places.items()})
 
     def compact(self, topic: str) -> bool:
