@@ -85,6 +85,20 @@ int64_t rs_log_record_max(const rs_log *log)
     return log->ring && beside_blank < most ? beside_blank : most;
 }
 
+/* Whether `wrote` may become `end`, in the next segment with `roll`; else what is missing. */
+static rs_status rs_log_check_bounds(rs_log *log, int64_t end, bool roll)
+{
+    if (end <= log->limit || end <= rs_log_refresh_limit(log))
+        return RS_OK;
+    rs_status status = rs_log_check_blocks(log, end, roll);
+    if (status != RS_OK)
+        return status;
+    /* One put is always let through when nothing is pending, whatever its size. */
+    int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
+    int64_t dispatched = rs_position_load(log->positions, RS_POSITIONS_AT_DISPATCHED);
+    return flushed == log->wrote && dispatched == log->wrote ? RS_OK : RS_FULL;
+}
+
 /* Makes `size` bytes and a blank header available at log->wrote, or says what is missing. */
 static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *appended)
 {
@@ -95,16 +109,9 @@ static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *append
     if (roll && !log->next.size)
         return RS_END_OF_FILE;
     int64_t end = roll ? log->next.start + size : log->wrote + size;
-    if (end > log->limit && end > rs_log_refresh_limit(log)) {
-        rs_status status = rs_log_check_blocks(log, end, roll);
-        if (status != RS_OK)
-            return status;
-        /* One put is always let through when nothing is pending, whatever its size. */
-        int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
-        int64_t dispatched = rs_position_load(log->positions, RS_POSITIONS_AT_DISPATCHED);
-        if (flushed != log->wrote || dispatched != log->wrote)
-            return RS_FULL;
-    }
+    rs_status status = rs_log_check_bounds(log, end, roll);
+    if (status != RS_OK)
+        return status;
     if (roll)
         rs_log_roll(log);
     appended->rolled = roll;
@@ -395,7 +402,8 @@ size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, si
     return fitting;
 }
 
-rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended)
+rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, int64_t last_record,
+                            int64_t stored_ms, rs_appended *appended)
 {
     int64_t size = (int64_t)bytes.size;
     if (log->segment.size && rs_log_left(log) == 0) {
@@ -412,20 +420,16 @@ rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_append
         return RS_BAD_PHYSICAL_OFFSET;
     if (size > rs_log_left(log) || (log->ring && size > log->ring_size))
         return RS_RECORD_TOO_LARGE;
-    int64_t end = start + size;
-    if (end > log->limit && end > rs_log_refresh_limit(log)) {
-        rs_status status = rs_log_check_blocks(log, end, false);
-        if (status != RS_OK)
-            return status;
-        /* As with records: what is larger than a bound goes through alone. */
-        int64_t flushed = rs_position_load(log->positions, RS_POSITIONS_AT_FLUSHED);
-        int64_t dispatched = rs_position_load(log->positions, RS_POSITIONS_AT_DISPATCHED);
-        if (flushed != log->wrote || dispatched != log->wrote)
-            return RS_FULL;
-    }
-    memcpy(rs_log_at(log, start), bytes.bytes, bytes.size);
-    log->last_record_start = -1;
+    rs_status status = rs_log_check_bounds(log, start + size, false);
+    if (status != RS_OK)
+        return status;
+    appended->aside = log->aside && start + size > log->ready;
+    if (!appended->aside)
+        memcpy(rs_log_at(log, start), bytes.bytes, bytes.size);
+    log->last_record_start = last_record;
+    if (stored_ms > log->last_store_timestamp_ms)
+        log->last_store_timestamp_ms = stored_ms;
     appended->physical_offset = start;
-    rs_log_advance(log, start + size, appended);
+    rs_log_advance_batch(log, size, appended);
     return RS_OK;
 }

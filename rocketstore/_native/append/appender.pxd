@@ -5,7 +5,7 @@ from rocketstore._native.format.csrc cimport (
 )
 from rocketstore._native.sync.durations cimport Durations
 from rocketstore._native.append.group_commit cimport GroupCommit
-from rocketstore._native.append.guarded_append cimport Lights, append_call
+from rocketstore._native.append.guarded_append cimport Lights, append_call, raw_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.os.syscalls cimport check_forked
 from rocketstore._native.sync.positions cimport Positions
@@ -49,6 +49,8 @@ cdef class Log:
     cdef int64_t now_ms(self) noexcept nogil
     cdef inline rs_status append_locked(self, append_call *call) noexcept nogil
     cdef rs_status append_many_locked(self, append_call *call) noexcept nogil
+    cdef rs_status append_raw_locked(self, raw_call *call) noexcept nogil
+    cdef rs_status write_locked(self, const uint8_t *data, rs_appended *appended) noexcept nogil
     cdef rs_status settle_locked(self, rs_status status) noexcept nogil
     cdef void publish(self) noexcept nogil
     cdef int ready(self) except -1

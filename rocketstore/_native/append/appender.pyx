@@ -23,7 +23,7 @@ from rocketstore._native.sync.durations cimport Durations
 from rocketstore._native.append.copies cimport Copies, copies_of, line_of, machines
 from rocketstore._native.append.group_commit cimport BUSY, FAILED, IDLE, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
-    FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw,
+    FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw, raw_call,
 )
 from rocketstore._native.append.segment_descriptor cimport describe
 from rocketstore._native.append.too_large cimport refuse_size
@@ -67,21 +67,17 @@ cdef class Log:
                   str store_host not None):
         memset(&self.log, 0, sizeof(self.log))
         self.state = STATE_CLOSED
-        self.owner = owner
-        self.token = process_token()
-        self.positions = positions
+        self.owner, self.token, self.positions = owner, process_token(), positions
         self.mutex = Mutex()
         self.dispatch_signal = EventCount()
         self.group = GroupCommit(positions, self.dispatch_signal, ring=ring, ring_size=ring_size,
                                  ring_address=ring_address)
-        self.progress = self.group.progress
-        self.put_times = Durations(())
+        self.progress, self.put_times = self.group.progress, Durations(())
         self.buffered, self.visible_when_flushed = buffered, visible_when_flushed
         self.met = MEMORY if buffered else OS
         self.log.positions = positions.page
         self.log.kernel = best_kernel()
-        self.log.ring = <uint8_t *>ring_address
-        self.log.ring_size = ring_size
+        self.log.ring, self.log.ring_size = <uint8_t *>ring_address, ring_size
         self.log.zero_blank = buffered
         self.log.max_unflushed_bytes = max_unflushed_bytes
         self.log.max_undispatched_bytes = max_undispatched_bytes
@@ -93,12 +89,10 @@ cdef class Log:
     def start(self, int64_t end_offset, int64_t last_record_start, int64_t last_store_timestamp_ms,
               MappedFile segment=None, MappedFile buffer=None):
         """Opens the log for puts: it ends at `end_offset`, in `segment` (None: at a segment border)."""
-        self.log.wrote = end_offset
-        self.log.last_record_start = last_record_start
+        self.log.wrote, self.log.last_record_start = end_offset, last_record_start
         self.log.last_store_timestamp_ms = last_store_timestamp_ms
         if segment is not None:
-            self.segment_file = segment
-            self.segment_buffer = buffer
+            self.segment_file, self.segment_buffer = segment, buffer
             self.log.segment = describe(segment, buffer)
         rs_store_int(&self.state, STATE_OPEN)
 
@@ -115,8 +109,7 @@ cdef class Log:
             self.mutex.unlock()
         if not free:
             raise ValueError("the next segment is already there")
-        self.next_file = segment
-        self.next_buffer = buffer
+        self.next_file, self.next_buffer = segment, buffer
 
     def reserve(self, MappedFile file not None):
         """A file that the log has, or is to have, got blocks: puts may store to what it has reserved by now."""
@@ -256,9 +249,23 @@ cdef class Log:
             self.through.offer(&self.log)
         status = self.append_locked(call)
         if status == RS_OK and call.appended.aside:
-            self.write_error = <int>-self.through.write(&self.log, call.appended)
-            status = self.settle_locked(<rs_status>FAULTED if self.write_error else RS_OK)
+            status = self.write_locked(self.log.aside, call.appended)
         return status
+
+    cdef rs_status append_raw_locked(self, raw_call *call) noexcept nogil:
+        cdef rs_status status
+        if rs_load_int(&self.state) not in (STATE_OPEN, STATE_COPYING):
+            return <rs_status>REFUSED
+        if self.through is not None:
+            self.through.offer(&self.log)
+        status = self.settle_locked(guarded_append_raw(call))
+        if status == RS_OK and call.appended.aside:
+            status = self.write_locked(call.span.bytes, &call.appended)
+        return status
+
+    cdef rs_status write_locked(self, const uint8_t *data, rs_appended *appended) noexcept nogil:
+        self.write_error = <int>-self.through.write(&self.log, data, appended)
+        return self.settle_locked(<rs_status>FAULTED if self.write_error else RS_OK)
 
     cdef rs_status settle_locked(self, rs_status status) noexcept nogil:
         if status == RS_OK:
@@ -395,32 +402,25 @@ cdef class Log:
                    int64_t stored_ms=0):
         """Appends bytes as they are at exactly `start`; ValueError when the log ends elsewhere. Their last
         record begins at `last_record`, and was stored at `stored_ms`, where that is known."""
-        cdef rs_appended appended
+        cdef raw_call call
         cdef rs_status status
-        cdef rs_span span
         if data.shape[0] == 0:
             return self.log.wrote
-        memset(&appended, 0, sizeof(appended))
-        span.bytes = &data[0]
-        span.size = <size_t>data.shape[0]
+        memset(&call, 0, sizeof(call))
+        call.log, call.start = &self.log, start
+        call.last_record, call.stored_ms = last_record, stored_ms
+        call.span.bytes, call.span.size = &data[0], <size_t>data.shape[0]
         while True:
             check_forked(self.token)
             if rs_load_int(&self.state) not in (STATE_OPEN, STATE_COPYING):
                 raise self.owner.refusal()
             with nogil:
                 self.mutex.lock()
-                status = <rs_status>REFUSED
-                if rs_load_int(&self.state) in (STATE_OPEN, STATE_COPYING):
-                    status = guarded_append_raw(&self.log, start, span, &appended)
-                status = self.settle_locked(status)
-                if status == RS_OK:
-                    self.log.last_record_start = last_record
-                    if self.log.last_store_timestamp_ms < stored_ms:
-                        self.log.last_store_timestamp_ms = stored_ms
+                status = self.append_raw_locked(&call)
                 self.mutex.unlock()
             if status == RS_OK:
-                self.after(&appended)
-                return appended.end_offset
+                self.after(&call.appended)
+                return call.appended.end_offset
             if status == RS_BAD_PHYSICAL_OFFSET:
                 raise ValueError(f"start = {start}: the log ends at {self.log.wrote}")
             self.react(status)

@@ -36,7 +36,9 @@ cdef class Copies:
     cdef void stand(self, WaitQueue line, int copies, int64_t end_offset, int64_t deadline,
                     const int *stirred, int stirs) noexcept nogil
     cdef void stir(self)
-    cdef object shortfall(self, PutResult result, int copies, Shortfall why, int64_t waited_ms)
+    cdef str counted(self, int64_t end_offset)
+    cdef object shortfall(self, PutResult result, int copies, Shortfall why, int64_t waited_ms,
+                          int64_t end_offset)
 
 
 cdef inline bint ended(Copies copies) noexcept:

@@ -77,11 +77,12 @@ cdef class Copies:
             return without_frames(self.error)
         if self.worth_a_wait(copies, result.end_offset):
             return None
-        return self.shortfall(result, copies, TOO_FEW, 0)
+        return self.shortfall(result, copies, TOO_FEW, 0, result.end_offset)
 
     def late(self, PutResult result not None, int level):
         """The error of a put that has waited `timeout_ms` for the machines of a level."""
-        return self.shortfall(result, machines(self, level), LATE, self.timeout_ms)
+        cdef int copies = machines(self, level)
+        return self.shortfall(result, copies, LATE, self.timeout_ms, result.end_offset)
 
     cdef bint reached(self, int copies, int64_t end_offset) noexcept nogil:
         if rs_load_int64(&self.confirmed[copies]) < end_offset:
@@ -119,7 +120,7 @@ cdef class Copies:
             return 0
         self.check()
         if not self.worth_a_wait(copies, end_offset):
-            raise self.shortfall(result, copies, TOO_FEW, 0)
+            raise self.shortfall(result, copies, TOO_FEW, 0, end_offset)
         while True:
             stirs = rs_load_int(stirred)
             check_forked(token)
@@ -132,14 +133,23 @@ cdef class Copies:
             if self.reached(copies, end_offset):
                 return 0
             if now_ns() >= deadline:
-                raise self.shortfall(result, copies, LATE, timeout_ms)
+                raise self.shortfall(result, copies, LATE, timeout_ms, end_offset)
 
     cdef void stir(self):
         cdef WaitQueue line
         for line in self.lines:
             line.release(INT64_MAX)
 
-    cdef object shortfall(self, PutResult result, int copies, Shortfall why, int64_t waited_ms):
+    cdef str counted(self, int64_t end_offset):
+        """How many replicas are near, and how many are connected, of as many as a promise can name."""
+        cdef int copies, near = 0, connected = 0
+        for copies in range(2, COPIES_MAX + 1):
+            near += self.worth_a_wait(copies, end_offset)
+            connected += rs_load_int64(&self.near[copies]) != NOT_NEAR
+        return f"{near} of {connected} that are connected"
+
+    cdef object shortfall(self, PutResult result, int copies, Shortfall why, int64_t waited_ms,
+                          int64_t end_offset):
         """The error of a put whose promise is not met."""
         cdef str where = "on the disk of this machine"
         if result is not None:
@@ -147,7 +157,8 @@ cdef class Copies:
         if why == TOO_FEW:
             return ReplicasUnavailableError(
                 f"{where}; replicas({copies}) needs {copies - 1} connected replicas that are less "
-                f"than max_lag_bytes = {self.max_lag_bytes} behind: connect one, or promise less; "
+                f"than max_lag_bytes = {self.max_lag_bytes} behind, and has "
+                f"{self.counted(end_offset)}: connect one, or promise less; "
                 "do not put it again", result)
         return ReplicaTimeoutError(
             f"{where}; {copies - 1} replicas did not say within {waited_ms} ms that they have it, "

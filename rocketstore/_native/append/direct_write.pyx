@@ -44,8 +44,9 @@ cdef class WriteThrough:
         log.aside_record_min = RS_ASIDE_RECORD_MIN if self.pages.window_bytes else 0
         log.ready = self.pages.ready_end(log.wrote)
 
-    cdef int64_t write(self, rs_log *log, rs_appended *appended) noexcept nogil:
-        cdef int64_t result = write_head_last_c(log.segment.fd, log.aside,
+    cdef int64_t write(self, rs_log *log, const uint8_t *data,
+                       rs_appended *appended) noexcept nogil:
+        cdef int64_t result = write_head_last_c(log.segment.fd, data,
                                                 appended.end_offset - log.wrote,
                                                 log.wrote - log.segment.start)
         if result == 0:

@@ -62,20 +62,17 @@ cdef struct raw_call:
     rs_log *log
     int64_t start
     rs_span span
-    rs_appended *appended
+    int64_t last_record
+    int64_t stored_ms
+    rs_appended appended
     rs_status status
 
 
 cdef inline void raw_work(void *given) noexcept nogil:
     cdef raw_call *call = <raw_call *>given
-    call.status = rs_log_append_raw(call.log, call.start, call.span, call.appended)
+    call.status = rs_log_append_raw(call.log, call.start, call.span, call.last_record,
+                                    call.stored_ms, &call.appended)
 
 
-cdef inline rs_status guarded_append_raw(rs_log *log, int64_t start, rs_span span,
-                                         rs_appended *appended) noexcept nogil:
-    cdef raw_call call
-    call.log = log
-    call.start = start
-    call.span = span
-    call.appended = appended
-    return call.status if guarded(raw_work, &call) else <rs_status>FAULTED
+cdef inline rs_status guarded_append_raw(raw_call *call) noexcept nogil:
+    return call.status if guarded(raw_work, call) else <rs_status>FAULTED

@@ -237,7 +237,8 @@ cdef extern from "rs_log_file.h" nogil:
     size_t rs_log_fitting_messages(const rs_log *log, const rs_message *messages, size_t count)
     size_t rs_log_fitting(const rs_log *log, const rs_message *message, const rs_span *bodies,
                           size_t count)
-    rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, rs_appended *appended)
+    rs_status rs_log_append_raw(rs_log *log, int64_t start, rs_span bytes, int64_t last_record,
+                                int64_t stored_ms, rs_appended *appended)
     int64_t rs_log_refresh_limit(rs_log *log)
 
 

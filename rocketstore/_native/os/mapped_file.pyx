@@ -148,6 +148,15 @@ cdef class MappedFile:
         mapping = map_memory(-1, None, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS)
         return describe(mapping, -1, "", start_offset, True, False)
 
+    def part(self, int64_t start_offset, int64_t size):
+        """The first `size` bytes of this memory without a file, as another part of a log or queue."""
+        check_unit(start_offset, size)
+        if self.fd >= 0 or self.path or size > self.mapping.size:
+            raise ValueError(f"{size} bytes of memory without a file: this has {self.mapping.size}")
+        cdef MappedFile found = describe(self.mapping, -1, "", start_offset, True, False)
+        found.size = found.blocks = size
+        return found
+
     @property
     def end_offset(self):
         return self.start_offset + self.size

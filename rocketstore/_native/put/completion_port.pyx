@@ -303,7 +303,7 @@ cdef class CompletionPort:
                     return False
                 self.took(wait, now)
                 self.tell(wait.waiter, None, copies.shortfall(
-                    wait.result, copies_of(wait.level), TOO_FEW, 0))
+                    wait.result, copies_of(wait.level), TOO_FEW, 0, wait.end_offset))
                 return True
         self.took(wait, now)
         if wait.result is not None:
@@ -472,7 +472,8 @@ cdef class CompletionPort:
     cdef object too_late(self, Wait wait):
         cdef Copies copies = self.log.group.copies
         if wait.level > DISK:
-            return copies.shortfall(wait.result, copies_of(wait.level), LATE, copies.timeout_ms)
+            return copies.shortfall(
+                wait.result, copies_of(wait.level), LATE, copies.timeout_ms, wait.end_offset)
         return not_on_disk(wait.end_offset, self.timeout_ns // 1_000_000, wait.result)
 
     # ---- arrivals ----

@@ -20,6 +20,7 @@ from rocketstore._native.append.group_commit import Outcome
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.durable_write import write_head_last
 from rocketstore.log.commitlog.committer import Committer, able, check_unfailed
+from rocketstore.log.commitlog.zeros_ahead import ZerosAhead
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Flusher(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._zeros_ahead = zeros_ahead
+        behind = zeros_ahead and commit_log.path.mapped
+        self._zeros = ZerosAhead(commit_log.queue, commit_log.positions) if behind else None
         self._live = live
         self._page = page
         self._record_latency = record_latency
@@ -154,11 +157,14 @@ class Flusher(Worker):
 
     # ---- what ----
 
-    def flush(self) -> None:
+    def flush(self, *, alone: bool = False) -> None:
         """Everything written (ring) or committed so far goes to the disk; raises at the first
-        error."""
+        error. `alone`: nobody appends meanwhile, so a mapping can get zeros for the next flushes,
+        too."""
         self._group.take_turn()
         try:
+            if alone and self._zeros is not None:
+                self._zeros.bring()
             self._flush()
             self._live.settle(self._positions.flushed)
             self._commit_log.queue.release_descriptors(self._positions.flushed)
