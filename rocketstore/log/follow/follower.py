@@ -223,8 +223,8 @@ class Follower:
         """The end of the last record. If no writer says it, walks the newest segments, from where
         the last walk ended."""
         with self._lock:
-            by_files = self._stopped is None and self._writer.state in ("java", "none")
-            if by_files and self._log.segments:
+            # The view was moved by files, also if a writer recovers since: it says no end.
+            if self._view.dispatched is None and self._log.segments:
                 end = self._log.last_record_end()
                 self._anchor.note(self._log.segments, end)
                 return end

@@ -26,6 +26,7 @@ __all__ = [
     "StoreLock",
     "abort_exists",
     "create_abort",
+    "describe_holder",
     "describe_recovery",
     "remove_abort",
     "rocketstore_wrote_last",
@@ -193,6 +194,13 @@ def _describe(layout: StoreLayout, holder: int) -> str:
     if pid == os.getpid():
         return f"this process ({pid}), which has the store open already, or a forked child of it"
     return f"rocketstore process {pid}, or a forked child of it"
+
+
+def describe_holder(layout: StoreLayout) -> str | None:
+    """Who has the store open for writing, with the process as far as it is known; None: nobody. The
+    answer may be old on arrival."""
+    holder = StoreLock.probe(layout)
+    return None if holder is None else _describe(layout, holder)
 
 
 def describe_recovery(layout: StoreLayout) -> str:
