@@ -398,6 +398,7 @@ class Consumer:
             ValueError, TypeError: `upto` or `durability` is nothing of the above.
             NoGroupError: the consumer has no group.
             StoreReadOnlyError, DurabilityTimeoutError: nothing is stored.
+            ReplicaStoreError: the store is a copy, and its master has this group.
             StoreClosedError, ConsumerBusyError: the consumer cannot be used now. Nothing is stored.
         """
         one_of("durability", durability, LEVELS)

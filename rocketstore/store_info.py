@@ -216,8 +216,9 @@ class StoreFacts:
                 f"{what}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
             )
         if engine.copy_of and what not in OF_COPIES:
+            other = "open it with retention=Retention(…)" if what == "trim" else "put there"
             raise ReplicaStoreError(
-                f"{what}: this store is a copy of {engine.copy_of}: put there, or stop it and make "
+                f"{what}: this store is a copy of {engine.copy_of}: {other}, or stop it and make "
                 "it the master with 'rocketstore promote'"
             )
         return engine

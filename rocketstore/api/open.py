@@ -57,7 +57,8 @@ def open_store(
             The others deliver delayed messages that are due; `deliver_delayed=False` leaves them.
         durability: What is true when `put` returns. "disk" (default): the message survives a power
             cut. "os": it survives the death of the process. "memory": nothing is promised before
-            the commit.
+            the commit. "replicas(n)", n 2 … 9: n machines have it on their disks, this one
+            included; with `replication=Master(…)` only.
         config, options: A StoreConfig, or its fields by name; options win. docs/options.md explains
             them.
         force: Opens although segments of the log are missing (D-25); a reader shows what is left.
@@ -89,9 +90,13 @@ def open_store(
         ReadFailedError: With `untrusted`, a log larger than half of the memory, or one that
             shrinks.
         DiskFullError: There is no room for the first files.
-        ReplicaStoreError: The store is a copy of another one, and was not opened as one.
-        FencedError: Another store was promoted in the place of this master.
-        FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
+        ReplicaStoreError: The store is a copy of another one, and was not opened as one; or is to
+            be a copy, and has messages that no master of it is known to have.
+        FencedError: Another store was promoted in the place of this master, which `replication=`
+            would open as one. Without `replication=` it opens, and takes no puts.
+        ReplicationError: The role of the store cannot be read.
+        FileNotFoundError, NotADirectoryError, PermissionError: As the system says. OSError, too, where
+            a master cannot listen at its address.
         RuntimeError: This is a sub-interpreter.
     """
     if mode not in ("rw", "r+", "r"):
@@ -124,6 +129,11 @@ def open_store(
         from rocketstore.services.retention.rule import check_retention
 
         check_retention(retention, mode)
+    is_copy = False
+    if replication is not None:
+        from rocketstore.replication.door import asks_for_copy
+
+        is_copy = asks_for_copy(replication, mode)
     options_given = Options(
         config,
         force,
@@ -134,11 +144,8 @@ def open_store(
         clock=clock or SYSTEM_CLOCK,
         wait_s=min(wait_s, YEAR_S),
         has_replicas=replication is not None,
+        is_copy=is_copy,
     )
-    if replication is not None:
-        from rocketstore.replication.door import check_settings
-
-        check_settings(replication, mode)
     return _begun(path, mode, options_given, retention, replication)
 
 

@@ -96,7 +96,8 @@ class Options:
         "disk",
         'What is true when a put returns. "disk": the message survives the loss of power. "os": it '
         'survives the death of the process. "memory": nothing is promised before the commit. '
-        '"replicas(n)": on the disks of n machines, this one included.',
+        '"replicas(n)", n 2 … 9: on the disks of n machines, this one included. "replicas" is '
+        '"replicas(2)".',
     )
     visible: Visible = _option(  # noqa: RUF009
         "auto",

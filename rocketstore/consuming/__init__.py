@@ -11,6 +11,7 @@ messages and hands them out. It uses:
     group_claims: `Claim`, which consumer owns a queue of a group.
     group_positions: `GroupPositions`, what one consumer claims, commits and gives back.
     commit_journal: `CommitJournal`, commits that RocketMQ's file does not hold yet.
+    offset_tables: what a table of stored offsets says.
     followed_offsets: `FollowerOffsets`, the table of a store that another process writes.
     group_offsets: `ConsumerOffsets`, the table of all groups of a store, and its file
         `config/consumerOffset.json`.

@@ -9,13 +9,17 @@ The number is the next queue offset that the group wants. Whatever else the file
 offset is stored only after the flushed position covers the end of the record before it, so
 that a power cut cannot leave a group waiting beyond the log, where the messages put next would be
 skipped (D-17).
+
+A copy of another store has the offsets of its master, which change by `take_from_master` only, and
+those of groups that committed here first. The latter are named in the file, which RocketMQ ignores:
+
+    {"offsetTable": …, "rocketstore": {"own": ["topic@group"]}}
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import logging
-import re
 import threading
 import time
 import weakref
@@ -24,38 +28,46 @@ from typing import TYPE_CHECKING
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consuming.commit_journal import CommitJournal, Moved, read_journal
 from rocketstore.consuming.group_claims import Claim, GroupClaimedError
+from rocketstore.consuming.offset_tables import (
+    BELIEVED_MAX,
+    MAX_OFFSET,
+    entries_without_sense,
+    floors_in,
+    goes_back,
+    groups_in,
+    offsets_of,
+    rows_of,
+    split_key,
+    with_commits,
+)
 from rocketstore.errors import (
     BackpressureError,
+    ReplicaStoreError,
     StoreClosedError,
     StoreReadOnlyError,
 )
 from rocketstore.log.layout.atomic_files import write_state_file
 from rocketstore.log.layout.paths import check_group
-from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.log.layout.rocketmq_json import json_text, read_json
 from rocketstore.log.recovery.quarantine import keep_state_file
 from rocketstore.log.recovery.report import OffsetSetBack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
-__all__ = [
-    "ConsumerOffsets",
-    "entries_without_sense",
-    "recovered_offsets",
-]
+__all__ = ["ConsumerOffsets", "recovered_offsets"]
 
 logger = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 64 << 20
 MAX_DEPTH = 8
+_EMPTY: dict[str, object] = {}  # the same one each time
+_NONE: frozenset[str] = frozenset()
 #: A commit is in RocketMQ's file after this long.
 MERGE_EVERY_S = 5.0
-QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
-# RocketMQ's own bound of a queue offset: a signed 64-bit number.
-MAX_OFFSET = (1 << 63) - 1
 
 
 class ConsumerOffsets:
@@ -64,6 +76,8 @@ class ConsumerOffsets:
     def __init__(self, layout: StoreLayout, *, read_only: bool = False) -> None:
         self._layout = layout
         self._read_only = read_only
+        #: Address of the master, in a copy of it; "": the store is none.
+        self.master = ""
         # Guards the table, the claims and the file; never held while anyone waits for a flush. A
         # signal's handler may come inside: a table is replaced, never changed.
         self._turn = SignalSafeLock()
@@ -98,7 +112,7 @@ class ConsumerOffsets:
             logger.warning("%s: offsetTable is not an object; it counts as empty", path)
             document = {**document, "offsetTable": {}}
         merged = document.get("offsetTable", {})
-        table = _with_commits(merged, commits)
+        table = with_commits(merged, commits)
         newer = table != merged
         with self._turn:
             self._document = {**document, "offsetTable": table} if newer else document
@@ -108,7 +122,7 @@ class ConsumerOffsets:
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
         with self._turn:
-            return dict(_offsets_of(self._table().get(f"{topic}@{group}")))
+            return dict(offsets_of(self._table().get(f"{topic}@{group}")))
 
     def warn_of(self, topic: str, group: str) -> None:
         """Called when a consumer of the group begins: it starts over where the file holds no
@@ -128,7 +142,7 @@ class ConsumerOffsets:
         with self._turn:
             table = self._table()
             if table is not self._named[0]:
-                self._named = table, _groups_in(table)
+                self._named = table, groups_in(table)
             return self._named[1].get(topic, ())
 
     def highest(self, topic: str, queue_id: int) -> int:
@@ -136,7 +150,7 @@ class ConsumerOffsets:
         with self._turn:
             table = self._table()
             if table is not self._floors[0]:  # once for all queues, each of which asks
-                self._floors = table, _floors_in(table)
+                self._floors = table, floors_in(table)
             return self._floors[1].get((topic, queue_id), 0)
 
     def claim(
@@ -215,6 +229,7 @@ class ConsumerOffsets:
                 another's.
             BackpressureError: in a signal's handler that came while its own thread stores offsets,
                 which would write over these.
+            ReplicaStoreError: the store is a copy, and the group one of its master's.
         """
         self.check_writable()
         check_group(group)
@@ -239,8 +254,64 @@ class ConsumerOffsets:
             row = table.get(key)
             changed = dict(row) if isinstance(row, dict) else {}
             changed.update({str(queue_id): offset for queue_id, offset in offsets.items()})
+            if self.master and key not in self.own:
+                self._begin_own(key, {**table, key: changed})
+                return
             named = {(key, queue_id): offset for queue_id, offset in offsets.items()}
             self._add({**table, key: changed}, named, sync=sync)
+
+    def _begin_own(self, key: str, table: dict[str, object]) -> None:
+        """The first commit of a group in a copy."""
+        if key in self._table():
+            topic, _, group = key.partition("@")
+            raise ReplicaStoreError(
+                f"group {group!r} of topic {topic!r}: its offsets are those of the master "
+                f"{self.master}: commit there, or read by a group of another name"
+            )
+        self._replace(table, own=self.own | {key})
+
+    @property
+    def own(self) -> frozenset[str]:
+        """ "topic@group" of those that committed in this store while it was a copy, and which no
+        master has."""
+        ours = self._document.get("rocketstore")
+        names = ours.get("own") if isinstance(ours, dict) else None
+        return (
+            frozenset(n for n in names if isinstance(n, str)) if isinstance(names, list) else _NONE
+        )
+
+    @property
+    def table(self) -> Mapping[str, object]:
+        """What is stored now. It is replaced, never changed."""
+        return self._table()
+
+    def take_from_master(self, groups: Mapping[str, Mapping[int, int]], *, whole: bool) -> None:
+        """Stores what the master has stored: next offsets by queue id of each "topic@group", none of
+        one that is gone. `whole`: the master has no other groups. All or nothing, also after a kill.
+
+        Raises:
+            DiskFullError, OSError: nothing is stored.
+        """
+        with self._turn:
+            before, own = self._table(), self.own - groups.keys()
+            table = {**before}
+            if whole:
+                for key in [*table]:
+                    if split_key(key) is not None and key not in own:
+                        del table[key]
+            changed: dict[tuple[str, int], int] = {}
+            for key, row in groups.items():
+                was = dict(offsets_of(before.get(key)))
+                changed.update({(key, n): at for n, at in row.items() if was.get(n) != at})
+                table[key] = {str(n): at for n, at in row.items()}
+                if not row:
+                    del table[key]
+            if own != self.own or any(
+                key not in table or _lost(before[key], table[key]) for key in before
+            ):
+                self._replace(table, own=own)
+            elif changed:
+                self._add(table, changed, sync=False)
 
     def commit_moves(self, moves: Iterable[Moved]) -> None:
         """Stores offsets of any groups with one record of the journal, all or none. An offset counts
@@ -262,7 +333,7 @@ class ConsumerOffsets:
             for key, queue_id, was, now in moves:
                 row = table.get(key)
                 held = row if isinstance(row, dict) else {}
-                if dict(_offsets_of(held)).get(queue_id) == was:
+                if dict(offsets_of(held)).get(queue_id) == was:
                     table[key] = {**held, str(queue_id): now}
                     changed[key, queue_id] = now
             if changed:
@@ -277,7 +348,7 @@ class ConsumerOffsets:
         self, table: dict[str, object], offsets: Mapping[tuple[str, int], int], *, sync: bool
     ) -> None:
         """Takes a table over that differs in these offsets, once they are in a file."""
-        base = {key: dict(_offsets_of(self._merged.get(key))) for key, _ in offsets}
+        base = {key: dict(offsets_of(self._merged.get(key))) for key, _ in offsets}
         moved = [Moved(*place, base[place[0]].get(place[1]), now) for place, now in offsets.items()]
         if not self._journal.add(moved, sync=sync):
             self._replace(table)
@@ -326,13 +397,18 @@ class ConsumerOffsets:
         first put; in a store that is only read it holds in memory.
 
         A copy of the old file is kept in quarantine. `maximum(topic, queue_id)` is None for a queue
-        of which nothing is known; its offsets stay.
+        that there is not. Its first message comes after the offsets of all groups, which stay. One at
+        which no queue begins goes back to the largest other one, or it would count for messages that
+        were put before the next open.
         """
         clamped = []
         with self._turn:
             table = {key: dict(row) for key, row in self._table().items() if isinstance(row, dict)}
-            for topic, group, queue_id, offset in _rows_of(self._table()):
+            floors = floors_in(self._table(), BELIEVED_MAX)
+            for topic, group, queue_id, offset in rows_of(self._table()):
                 limit = maximum(topic, queue_id)
+                if limit is None and offset > BELIEVED_MAX:
+                    limit = floors.get((topic, queue_id), 0)
                 if limit is not None and offset > limit:
                     change = OffsetSetBack(
                         group=group, topic=topic, queue_id=queue_id, was=offset, now=limit
@@ -352,104 +428,51 @@ class ConsumerOffsets:
 
     def _table(self) -> dict[str, object]:
         table = self._document.get("offsetTable")
-        return table if isinstance(table, dict) else {}
+        return table if isinstance(table, dict) else _EMPTY
 
     def _keep_copy(self) -> None:
         """Gives the `.bak` of a broker what the file holds: the broker takes it for a bad file."""
         copy = self._layout.consumer_offsets.with_suffix(".json.bak")
         if copy.is_file() and not copy.is_symlink():
             held = {**self._document, "offsetTable": self._merged}
-            write_state_file(self._layout, copy, _as_text(held))
+            write_state_file(self._layout, copy, json_text(held))
 
-    def _replace(self, table: dict[str, object]) -> None:
+    def _check_size(self, text: str) -> None:
+        """OSError for what the next open would not read: all offsets would be gone."""
+        if len(text) > MAX_FILE_BYTES // 4 and (size := len(text.encode())) > MAX_FILE_BYTES:
+            raise OSError(
+                errno.EFBIG,
+                f"the offsets of all groups would take {size} bytes, of {MAX_FILE_BYTES} at most; "
+                "what was stored before counts: remove groups",
+                str(self._layout.consumer_offsets),
+            )
+
+    def _replace(self, table: dict[str, object], own: Collection[str] | None = None) -> None:
         """Writes the file, unless the store is only read, then takes the new table over; what
-        cannot be written does not count."""
+        cannot be written does not count. `own`: None leaves them as they are."""
+        if not self._read_only and goes_back(self._merged, self._table(), table):
+            # A kill between the two files must not leave commits of the journal that count again.
+            self._replace(self._table())
         document = {**self._document, "offsetTable": table}
+        if own is not None:
+            document["rocketstore"] = {"own": sorted(own)}
         if not self._read_only:
+            text = json_text(document)
+            self._check_size(text)
             self._keep_copy()
-            write_state_file(self._layout, self._layout.consumer_offsets, _as_text(document))
+            write_state_file(self._layout, self._layout.consumer_offsets, text)
             self._document, self._merged = document, table
             self._journal.begin_anew()
             self._unmerged_since_s = None
         self._document = document
 
 
-def _as_text(document: dict[str, object]) -> str:
-    text = json.dumps(document, ensure_ascii=False, indent="\t")
-    # A name that the file had may have half of a surrogate pair, which UTF-8 lacks.
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _with_commits(merged: dict[str, object], commits: Collection[Moved]) -> dict[str, object]:
-    """The table with the commits that it lacks. Where the file no longer holds what a commit found
-    there, a merge or another program has stored a newer offset, which counts."""
-    table = dict(merged)
-    base = {key: dict(_offsets_of(merged.get(key))) for key in {one.key for one in commits}}
-    for key, queue_id, was, now in commits:
-        if base[key].get(queue_id) == was:
-            row = table.get(key)
-            table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
-    return table
-
-
-def _split(key: str) -> tuple[str, str] | None:
-    """Topic and group of a key; neither can hold the sign between them."""
-    topic, separator, group = key.partition("@")
-    return (topic, group) if separator and topic and group and "@" not in group else None
-
-
-def _groups_in(table: dict[str, object]) -> dict[str | None, tuple[str, ...]]:
-    """Groups with stored offsets, sorted, by topic; those of any topic by None."""
-    found: dict[str | None, set[str]] = {}
-    for topic, group in filter(None, map(_split, table)):
-        for of in (topic, None):
-            found.setdefault(of, set()).add(group)
-    return {of: tuple(sorted(groups)) for of, groups in found.items()}
-
-
-def _floors_in(table: dict[str, object]) -> dict[tuple[str, int], int]:
-    """The largest offset that any group has stored, by topic and queue id."""
-    found: dict[tuple[str, int], int] = {}
-    for topic, _, queue_id, offset in _rows_of(table):
-        found[topic, queue_id] = max(offset, found.get((topic, queue_id), 0))
-    return found
-
-
-def _rows_of(table: dict[str, object]) -> Iterator[tuple[str, str, int, int]]:
-    """Topic, group, queue id and offset of all that makes sense."""
-    for key, row in table.items():
-        pair = _split(key)
-        if pair is not None:
-            for queue_id, offset in _offsets_of(row):
-                yield *pair, queue_id, offset
-
-
-def entries_without_sense(table: Mapping[str, object], key: str | None = None) -> list[str]:
-    """What a table of offsets, or the row of one topic and group, has that is no offset of a queue:
-    its group starts over there."""
-    found = []
-    for name, row in table.items():
-        if key is not None and name != key:
-            continue
-        if not isinstance(row, dict):
-            found.append(f"{name} = {row!r:.40} is no object")
-            continue
-        known = {str(queue_id) for queue_id, _ in _offsets_of(row)}
-        found += [f"{name}: queue {q!r:.40} = {row[q]!r:.40}" for q in row if q not in known]
-        if _split(name) is None:
-            found.append(f"{name!r:.80} is no topic@group")
-    return found
-
-
-def _offsets_of(row: object) -> Iterator[tuple[int, int]]:
-    """Queue ids and offsets that make sense; anything else in a row is left alone."""
-    if not isinstance(row, dict):
-        return
-    for queue_id, offset in row.items():
-        if not isinstance(queue_id, str) or QUEUE_ID.fullmatch(queue_id) is None:
-            continue
-        if int(queue_id) < 1 << 31 and type(offset) is int and 0 <= offset <= MAX_OFFSET:
-            yield int(queue_id), offset
+def _lost(before: object, after: object) -> bool:
+    """Whether a row has a queue less, which the journal cannot say."""
+    return (
+        before is not after
+        and not dict(offsets_of(before)).keys() <= dict(offsets_of(after)).keys()
+    )
 
 
 def recovered_offsets(
@@ -462,7 +485,7 @@ def recovered_offsets(
 
     def end_of(topic: str, queue_id: int) -> int | None:
         if (topic, queue_id) in queues.blocked.places:
-            return None  # where it ends is not known before the place is free
+            return MAX_OFFSET  # where it ends is not known before the place is free
         queue = queues.get(topic, queue_id)
         return None if queue is None else queue.max_offset
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from rocketstore.consuming.offset_tables import BELIEVED_MAX
 from rocketstore.errors import BackpressureError
-from rocketstore.log.queues.units import GAP_UNITS_MAX, QUEUE_OFFSET_MAX
+from rocketstore.log.queues.units import GAP_UNITS_MAX
 
 if TYPE_CHECKING:
     from rocketstore._native.sync.positions import Positions
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 __all__ = ["InitialOffset"]
-
-#: Largest stored group offset that is believed, queue offset; as many messages fit after it.
-BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
 
 
 class InitialOffset:

@@ -36,6 +36,8 @@ class Options:
     wait_s: float = 0.0
     #: Whether other machines get the log, so that puts can wait for them.
     has_replicas: bool = False
+    #: Whether the store copies the log of another machine, so that nobody puts to it.
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,15 +292,16 @@ class Wiring:
     # ---- the way of a put ----
 
     def _make_populator(self) -> Populator | None:
-        config = self.parts.config
-        if self.ring is not None or self.pool is not None or not config.populate_window_bytes:
+        window_bytes = self.parts.config.populate_window_bytes
+        mapped = self.ring is None and self.pool is None
+        if not mapped or not window_bytes or self.parts.options.is_copy:
             return None
         return Populator(
             self.parts.positions,
             self.parts.log.find,
             self.preallocator.spare,
             self.fail,
-            window_bytes=config.populate_window_bytes,
+            window_bytes=window_bytes,
         )
 
     def _make_commit_log(self) -> CommitLog:
@@ -409,8 +410,8 @@ def _read_ahead(file: MappedFile) -> None:
 
 
 def _write_path(parts: ReadParts) -> tuple[RingBuffer | None, WriteBufferPool | None]:
-    """What puts write to (docs/architecture.md#two-write-paths): the mapping for `os`, a ring for
-    `disk`, pool buffers for `memory`."""
+    """What puts write to (docs/architecture.md#two-write-paths): the mapping for `os` and for what a
+    copy gets, a ring for `disk`, pool buffers for `memory`."""
     config = parts.config
     system = file_system(parts.layout.root)
     if system.network and not config.allow_network_file_system:
@@ -420,6 +421,8 @@ def _write_path(parts: ReadParts) -> tuple[RingBuffer | None, WriteBufferPool | 
             f"{parts.layout.root} is on {system.name}, where locks and syncs are not what "
             "durability needs; set it to True to write there all the same",
         )
+    if parts.options.is_copy and system.mapped_writes:
+        return None, None
     if config.durability == "memory" and parts.log.file_size:
         return None, WriteBufferPool(config.transient_pool_buffers, parts.log.file_size)
     if config.promises_disk or not system.mapped_writes:

@@ -11,11 +11,15 @@ Read in this order:
     state: `replication.json`, the role and the history of a store.
     roles: what an open store may do by its role, and the fence of a master.
     promotion, lease: who is the master, by hand or by a system outside.
-    transport: the thread, the loop and the connections.
-    quorum, sender, master: how the log of a master goes out, and how far n machines have it.
+    places: what a reader of a log that may be cut keeps with a place.
+    addresses: their text, and what the system finds for it.
+    transport: the thread, the loop and the connections. warnings: lines in the log about peers.
     compared_log: what both ends ask the log of their store.
+    serving: a package, how the log of a master goes out, and how far n machines have it.
+    master_state: offsets of groups, and what else of a master is not in its log, in a copy.
     incoming: bytes as they come, to whole records.
     courses, replica: where a copy asks, what it compares, where it appends; the thread that follows.
+    broker: a package, what a broker of RocketMQ knows beside its log.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
 bytes as they are, how far each number of copies has come, and the puts that wait for it.
@@ -24,11 +28,13 @@ bytes as they are, how far each number of copies has come, and the puts that wai
 from __future__ import annotations
 
 from rocketstore.replication.lease import FileLease, Lease
+from rocketstore.replication.places import epochs_before, parted_at
 from rocketstore.replication.promotion import Promotion, promote
 from rocketstore.replication.settings import Master, Replica
-from rocketstore.replication.status import Peer, ReplicationStatus
+from rocketstore.replication.status import BrokerFiles, Peer, ReplicationStatus
 
 __all__ = [
+    "BrokerFiles",
     "FileLease",
     "Lease",
     "Master",
@@ -36,5 +42,7 @@ __all__ = [
     "Promotion",
     "Replica",
     "ReplicationStatus",
+    "epochs_before",
+    "parted_at",
     "promote",
 ]

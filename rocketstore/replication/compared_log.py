@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore.errors import BackpressureError
 from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.replication.master_state import become_copy
 from rocketstore.replication.protocol.frames import TAIL_MOST
 from rocketstore.replication.protocol.session import Bounds, Identity, Standing
 from rocketstore.replication.state import as_replica, load_state, save_state
@@ -25,6 +26,7 @@ class _ComparedLog:
     def __init__(self, engine: WritingEngine) -> None:
         self._engine = engine
         self._files = engine.commit_log.queue
+        self._segment_bytes = engine.config.commit_log_file_size_bytes
 
     def digest(self, start: int, end: int) -> bytes | None:
         """SHA-256 of bytes that are committed; None where the log has not all of them any more."""
@@ -48,7 +50,7 @@ class MasterLog(_ComparedLog):
 
     def bounds(self) -> Bounds:
         end, begin = self._engine.positions.visible, self._engine.commit_log.begin_offset
-        return Bounds(begin, max(begin, self._files.start_for(end)), end)
+        return Bounds(begin, max(begin, self._files.start_for(end)), end, self._segment_bytes)
 
 
 class CopyLog(_ComparedLog):
@@ -73,7 +75,8 @@ class CopyLog(_ComparedLog):
         if not engine.commit_log.log.wait(end, 2, limit_ms):
             raise BackpressureError(f"the copy was not flushed in {limit_ms} ms")
         tail = max(begin, end - TAIL_MOST)
-        return Standing(begin, end, tail, self.digest(tail, end) or bytes(32))
+        digest = self.digest(tail, end) or bytes(32)
+        return Standing(begin, end, tail, digest, self._segment_bytes)
 
     def keep(self, identity: Identity) -> None:
         """The store is a copy of this master from here on, durably."""
@@ -81,4 +84,6 @@ class CopyLog(_ComparedLog):
         before = load_state(layout)
         after = as_replica(before, *identity)
         if after != before:
+            if before is None or before.role != "replica":
+                become_copy(self._engine)
             save_state(layout, after)

@@ -7,30 +7,58 @@ rocketstore has done so when its first event comes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import BackpressureError, ReplicationError
 from rocketstore.log.layout.ordered_cut import order_cut
+from rocketstore.replication.compared_log import CopyLog
 from rocketstore.replication.incoming import Incoming, Piece
-from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES, Overlap
+from rocketstore.replication.master_state import prepare_cut
+from rocketstore.replication.protocol.classic_replica import (
+    OVERLAP_BYTES,
+    ClassicReplicaLink,
+    Overlap,
+)
+from rocketstore.replication.protocol.compression import CODECS, Codec
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
+from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.state import load_state, save_state
+from rocketstore.replication.transport import connected
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.replication.protocol.link import ReplicaLink
+    from rocketstore.replication.settings import Replica
 
-__all__ = ["ClassicCourse", "CopiedLog", "Course", "MustOpenAgainError"]
+__all__ = [
+    "ANSWER_S",
+    "ClassicCourse",
+    "CopiedLog",
+    "Course",
+    "MustOpenAgainError",
+    "last_file_of",
+    "link_and_course",
+]
 
 #: Least length of what one append takes, and of a file's view that is compared, bytes.
 APPEND_BYTES: Final = 1 << 20
 #: While more and more comes, a flush is asked for as often as this, bytes: each takes the disk, and
 #: a processor, from the next.
 FLUSH_BYTES: Final = 32 << 20
+#: What is synced where it was received, at most, bytes: less than it takes to wake another thread.
+HERE_BYTES: Final = 256 << 10
+#: A sync that took longer leaves the next ones to the flusher, for so long, seconds.
+QUICK_S: Final = 0.1
+SLOW_FOR_S: Final = 1.0
 #: Before an append is tried again that found no room, seconds.
 ROOM_AGAIN_S: Final = 0.01
+#: Longest wait for the answer to one question, where a master keeps silent, seconds.
+ANSWER_S: Final = 15.0
 DISK: Final = 2
 
 
@@ -42,6 +70,7 @@ class CopiedLog:
         self._log = engine.commit_log.log
         self._incoming: Incoming | None = None
         self._wanted = 0  # up to where a flush was asked for
+        self._slow_until = 0.0
 
     @property
     def empty(self) -> bool:
@@ -88,6 +117,7 @@ class CopiedLog:
     def order_cut(self, offset: int) -> MustOpenAgainError:
         """What lies from `offset` on is not of the master's history; nothing is appended any more."""
         layout = self._engine.layout
+        prepare_cut(self._engine, offset)
         state = load_state(layout)
         if state is not None and state.role == "master":  # first: what is cut was of a master
             save_state(layout, replace(state, role="replica"))
@@ -132,6 +162,22 @@ class CopiedLog:
         assert self._incoming is not None
         for piece in self._incoming.take(data):
             await self._append(piece)
+
+    def sync_here(self) -> bool:
+        """Brings what was received to the disk before it returns, where that is little, no flush is
+        under way, and the last one was quick: the loop stands still meanwhile. False: it is not.
+
+        Raises:
+            OSError: the store has failed.
+        """
+        end, synced, began = self.end, self.synced, time.monotonic()
+        if self._wanted > synced or end - synced > HERE_BYTES or began < self._slow_until:
+            return False
+        if end > synced:
+            self._engine.write.flusher.flush(alone=True)  # this thread appends
+            if (ended := time.monotonic()) - began > QUICK_S:
+                self._slow_until = ended + SLOW_FOR_S
+        return self.synced >= end
 
     def sync_soon(self, *, now: bool) -> None:
         """Has what was received brought to the disk: `now`, as nothing else waits to be received,
@@ -184,6 +230,11 @@ class Course:
         """Physical offset that is asked for."""
         return self.log.end
 
+    @property
+    def proved(self) -> int:
+        """What may be acknowledged before anything came."""
+        return min(self.log.end, self.asks)
+
     async def take(self, event: Event) -> bool:
         """Takes what the master said. True: it was data, or that there is none now."""
         if isinstance(event, Heartbeat):
@@ -229,6 +280,12 @@ class ClassicCourse(Course):
 
     @property
     def asks(self) -> int:
+        return self._asks
+
+    @property
+    def proved(self) -> int:
+        """What is asked for, again: a master that reads late takes the last number for the
+        request."""
         return self._asks
 
     @property
@@ -295,3 +352,32 @@ class ClassicCourse(Course):
                 "make a new copy in an empty directory"
             )
         return self._overlap.ended_early()
+
+
+async def last_file_of(settings: Replica) -> int | None:
+    """Where the last file of a master of RocketMQ begins; None: its log is empty. Asked in a
+    connection of its own."""
+    link, buffer = ClassicReplicaLink(), memoryview(bytearray(1 << 16))
+    with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
+        await channel.send(link.ask(0))
+        async with asyncio.timeout(ANSWER_S):
+            while True:
+                size = await channel.receive_into(buffer)
+                if not size:
+                    raise ConnectionError("the master ended the connection")
+                for event in link.receive(buffer[:size]):
+                    return event.offset if isinstance(event, Data) else None
+
+
+def link_and_course(
+    engine: WritingEngine, settings: Replica, log: CopiedLog, only_asks: bool
+) -> tuple[ReplicaLink, Course]:
+    """What a connection with these settings speaks, and its way."""
+    if settings.protocol == "rocketmq":
+        return ClassicReplicaLink(), ClassicCourse(log, settings.begin)
+    last_file = settings.begin == "last file"
+    codec = Codec.NONE if settings.compression is None else CODECS[settings.compression]
+    session = ReplicaSession(
+        CopyLog(engine), settings.key, last_file=last_file, only_asks=only_asks, codec=codec
+    )
+    return session, Course(log, lambda: session.master_end)

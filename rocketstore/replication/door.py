@@ -7,28 +7,31 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
+from rocketstore.replication.broker.asking import BrokerService
 from rocketstore.replication.lease import keep_lease
-from rocketstore.replication.master import begin_master
 from rocketstore.replication.replica import ReplicaService, first_contact
 from rocketstore.replication.roles import take_master_role, take_replica_role
+from rocketstore.replication.serving.master import begin_master
 from rocketstore.replication.settings import Master, Replica
 
 if TYPE_CHECKING:
     from rocketstore.engine.open_options import Options
     from rocketstore.store_info import Mode, StoreFacts
 
-__all__ = ["begin", "check_settings", "take_role"]
+__all__ = ["asks_for_copy", "begin", "take_role"]
 
 #: An order of a master, and one of the next: more in a row is a master that does not know itself.
 OPENS_MOST: Final = 3
 
 
-def check_settings(settings: object, mode: Mode) -> None:
-    """ConfigError for what is no settings, and for a mode that changes nothing."""
+def asks_for_copy(settings: object, mode: Mode) -> bool:
+    """Whether the store is to be a copy. ConfigError for what is no settings, and for a mode that
+    changes nothing."""
     if not isinstance(settings, Master | Replica):
         raise ConfigError("replication", settings, "None, a Master or a Replica")
     if mode == "r":
-        raise ConfigError("replication", settings, "of mode 'rw' or 'r+': a reader changes nothing")
+        raise ConfigError("replication", settings, "None with mode='r': a reader changes nothing")
+    return isinstance(settings, Replica)
 
 
 def take_role(engine: WritingEngine, settings: Master | Replica, options: Options) -> WritingEngine:
@@ -43,8 +46,7 @@ def take_role(engine: WritingEngine, settings: Master | Replica, options: Option
         try:
             take_replica_role(engine, compares=settings.protocol == "rocketmq")
             if settings.protocol == "rocketmq" or not first_contact(engine, settings):
-                engine.copy_of = settings.master
-                return engine
+                return _copy(engine, settings)
         except BaseException:
             engine.close()
             raise
@@ -53,7 +55,11 @@ def take_role(engine: WritingEngine, settings: Master | Replica, options: Option
         opened = open_engine(path, "r+", options)
         assert isinstance(opened, WritingEngine)
         engine = opened
-    engine.copy_of = settings.master  # the service says what is wrong
+    return _copy(engine, settings)  # the service says what is wrong
+
+
+def _copy(engine: WritingEngine, settings: Replica) -> WritingEngine:
+    engine.copy_of = engine.offsets.master = settings.master
     return engine
 
 
@@ -64,3 +70,5 @@ def begin(store: StoreFacts, settings: Master | Replica) -> None:
         return
     engine = store._writable("replication")
     engine.guests.get(ReplicaService, lambda: ReplicaService(engine, settings)).start()
+    if settings.broker is not None:
+        engine.guests.get(BrokerService, lambda: BrokerService(engine, settings)).start()

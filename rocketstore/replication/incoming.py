@@ -54,6 +54,7 @@ class Incoming:
         self._append_most = append_most
         self._whole = offset  # up to where it was given away
         self._end = offset
+        self._memory = MappedFile.anonymous(0, WINDOW_BYTES)
         self._window: MappedFile | None = None
 
     @property
@@ -85,7 +86,9 @@ class Incoming:
         if window is not None and self._whole < self._end:
             kept = window.read(self._whole - window.start_offset, self._end - self._whole)
         size = max(WINDOW_BYTES, 2 * len(kept))
-        window = MappedFile.anonymous(self._whole, min(size, segment_end - self._whole))
+        if size > self._memory.size:
+            self._memory = MappedFile.anonymous(0, size)
+        window = self._memory.part(self._whole, min(size, segment_end - self._whole))
         window.write(0, kept)
         self._window = window
         return window
@@ -106,8 +109,8 @@ class Incoming:
                 result.last_record_start,
                 result.last_store_timestamp_ms,
             )
-            if end > come:  # what is missing of the last record was read as zeros
-                end, last = last - start, -1
+            if end > come:  # what is missing of the last record was read as what was there before
+                end, last, stored_ms = last - start, -1, 0
             if end == position:
                 end += self._first(window, position, result.status)
                 last, stored_ms = self._whole, 0
@@ -126,11 +129,10 @@ class Incoming:
         size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
         left = self._segment_end(self._whole) - self._whole
         blank = magic == MAGIC_BLANK
-        if magic not in MAGICS or not HEAD_BYTES <= size <= left or (blank and size != left):
-            raise self._no_record(
-                f"{status}; a size of {size}, {left} before the end of its file of "
-                f"{self._segment_bytes} bytes (commit_log_file_size_bytes must be the master's)"
-            )
+        if magic not in MAGICS or size < HEAD_BYTES:
+            raise self._no_record(f"{status}; a size of {size}, {left} before the end of its file")
+        if size > left or (blank and size != left):
+            raise self._other_files(size, left, blank=blank)
         if size > (self._append_most if blank else self._record_most):
             option = "write_buffer_bytes" if blank else "max_message_size_bytes"
             raise ReplicationError(
@@ -142,6 +144,18 @@ class Incoming:
         if blank:
             return size
         raise self._no_record(status)
+
+    def _other_files(self, size: int, left: int, *, blank: bool) -> ReplicationError:
+        """What does not end where this copy's file does: the first file of the master shows it."""
+        own, end = self._segment_bytes, self._whole + left
+        sizes = f"larger than {own}"
+        if blank and size < left:
+            sizes = f"{own - left + size}, not {own}"
+        return ReplicationError(
+            f"the master sent {'a blank' if blank else 'a record'} of {size} bytes at {self._whole}"
+            f", where the file of this copy ends at {end}: if these are messages, the master has "
+            f"files of another size; make a new copy with commit_log_file_size_bytes {sizes}"
+        )
 
     def _no_record(self, why: str) -> ReplicationError:
         return ReplicationError(f"the master sent what is no record at {self._whole}: {why}")

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Unpack
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
-from rocketstore.errors import ReplicationError
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import ReplicationError, StoreLockedError
+from rocketstore.log.layout.lock import describe_holder
 from rocketstore.replication.state import load_state, promoted, save_state
+from rocketstore.services.transactions.copied_progress import store_committed_offsets
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.public import public
 
@@ -61,17 +64,23 @@ def promote(
     lease. The store is recovered first, and must not be open.
 
     Args:
-        above: The largest term that another machine shows: the new one is after it. Without it two
-            promotions, of which neither store has heard of the other, can begin the same term.
-        dry_run: Only say the rank; take no lock, and change nothing.
+        above: The largest term that another machine shows, 0 … 4,294,967,294: the new one is after
+            it. Without it two promotions, of which neither store has heard of the other, can begin
+            the same term.
+        dry_run: Only say the rank; take no lock, and change nothing. The rank of a store that is
+            open would be old at once, and is not said.
         options: Settings of `rocketstore.open`, such as `commit_log_dir`.
 
     Raises:
         ReplicationError: The store was neither master nor copy, or its role cannot be read.
-        StoreLockedError, MissingSegmentsError, ConfigError, OSError: As `rocketstore.open`.
+        StoreLockedError: The store is open.
+        FileNotFoundError, MissingSegmentsError, ConfigError, OSError: As `rocketstore.open`.
     """
     engine = open_engine(os.fspath(path), "r" if dry_run else "r+", Options(StoreConfig(**options)))
     try:
+        holder = describe_holder(engine.layout) if dry_run else None
+        if holder is not None:
+            raise StoreLockedError(engine.path, holder, "it is open: stop it first")
         state = load_state(engine.layout)
         if state is None:
             raise ReplicationError(
@@ -81,6 +90,9 @@ def promote(
         begin, end = engine.recovery.begin, engine.recovery.end
         made = promoted(state, begin=begin, end=end, above=whole_number("above", above, 0))
         if not dry_run:
+            assert isinstance(engine, WritingEngine)
+            if state.role == "replica":
+                store_committed_offsets(engine)
             save_state(engine.layout, made)
     finally:
         engine.close()

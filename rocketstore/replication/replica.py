@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -20,23 +18,26 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.replication.compared_log import CopyLog
 from rocketstore.replication.courses import (
+    ANSWER_S,
     ClassicCourse,
     CopiedLog,
     Course,
     MustOpenAgainError,
+    last_file_of,
+    link_and_course,
 )
-from rocketstore.replication.protocol.classic_replica import ClassicReplicaLink
+from rocketstore.replication.master_state import KeptOffsets
+from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
-from rocketstore.replication.protocol.link import Data, Heartbeat
-from rocketstore.replication.protocol.session import ReplicaSession
-from rocketstore.replication.transport import LoopThread, connected
+from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
+from rocketstore.replication.transport import LoopThread, connected, end_tasks
+from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames
-from rocketstore.values.threads import start_thread
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.replication.protocol.compression import CodecName
     from rocketstore.replication.protocol.link import Buffer, ReplicaLink
     from rocketstore.replication.settings import Replica
     from rocketstore.replication.transport import Channel
@@ -49,18 +50,14 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 1 << 20
 #: So many attempts in a row that fail in the same way at the same place are the last.
 SAME_FAILURES_MOST: Final = 3
-#: Kinds of trouble that are known as told, count.
-TOLD_MOST: Final = 8
 #: What another attempt does not change.
-FINAL: Final = (
-    DivergedError,
-    FinalError,
-    MustOpenAgainError,
-    StoreClosedError,
-    StoreFailedError,
-)
-#: Longest wait for the answer to one question, where a master keeps silent, seconds.
-ANSWER_S: Final = 15.0
+FINAL: Final = (DivergedError, FinalError, MustOpenAgainError, StoreClosedError, StoreFailedError)
+#: The error says this where the master ends a connection without a word.
+HINT: Final = " before it said who it is: do both have the same tls= and protocol=?"
+#: Longest time until the master has proved what it must, seconds.
+PROOF_S: Final = 10.0
+#: Longest time at the end of a connection for offsets that came by it, seconds.
+LAST_OFFSETS_S: Final = 1.0
 #: Seconds over which `bytes_per_s` is measured.
 RATE_S: Final = 2.0
 
@@ -87,8 +84,11 @@ class ReplicaService:
         self._rate = (time.monotonic(), 0, 0.0)
         self._lacks_since: float | None = None
         self._course: Course | None = None
+        self._link: ReplicaLink | None = None
         self._failures = (0, "")
-        self._told: deque[str] = deque(maxlen=TOLD_MOST)
+        self._warnings = Warnings()
+        #: Whether what the peer says may stop the copy for good.
+        self._believed = False
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._flushed = EventFd(self._bell)
         self._log.progress.hang(self._flushed)
@@ -131,6 +131,11 @@ class ReplicaService:
         return self.connected and self._course is not None and self._course.caught_up
 
     @property
+    def compression(self) -> CodecName | None:
+        """How the master compresses what it sends, while it is connected."""
+        return None if self._link is None else codec_name(self._link.codec)
+
+    @property
     def bytes_per_s(self) -> float:
         """Of the log, over the last seconds."""
         return self._rate[2] if time.monotonic() - self._rate[0] < 2 * RATE_S else 0.0
@@ -157,11 +162,13 @@ class ReplicaService:
 
     def _note(self, error: Exception) -> bool:
         """Logs each kind of trouble once. True: it was the last attempt."""
-        if str(error) not in self._told:  # one may take turns with another
-            self._told.append(str(error))
-            logger.warning("%s: %s: %s", self._engine.path, self.settings.master, error)
+        if not str(error):  # such as that of a TLS that the peer broke off
+            error = ConnectionError(f"the connection broke: {type(error).__name__}")
+        line = self._warnings.line(str(error), str(error))
+        if line is not None:
+            logger.warning("%s: %s: %s", self._engine.path, self.settings.master, line)
         self.last_error = without_frames(error)
-        if not isinstance(error, ReplicationError):
+        if not isinstance(error, ReplicationError) or not self._believed:
             return False
         failure = f"{self._copy.end}: {error}"
         count, before = self._failures
@@ -172,23 +179,27 @@ class ReplicaService:
         """One connection, from its first byte to its last, or until the master accepts this
         copy."""
         settings = self.settings
+        self._believed = False
         with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
             self.connections += 1
-            link, course = _link_and_course(self._engine, settings, self._copy)
-            self._course = course
+            link, course = link_and_course(self._engine, settings, self._copy, until_accepted)
+            self._course, self._link = course, link
             connection = _Connection(channel, link, course, self, until_accepted)
             asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
-            tasks = [
-                asyncio.create_task(connection.receive()),
-                asyncio.create_task(connection.report()),
-            ]
+            work = [connection.receive()]
+            if not until_accepted:
+                work += [connection.report(), connection.offsets.keep()]
+            tasks = [asyncio.create_task(one) for one in work]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                asyncio.get_running_loop().remove_reader(self._bell)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                self._believed = settings.key is None or link.ready
+                try:
+                    if not until_accepted:
+                        await connection.keep_last(*tasks)
+                finally:
+                    asyncio.get_running_loop().remove_reader(self._bell)
+                    await end_tasks(tasks)
             for task in done:
                 task.result()
 
@@ -197,10 +208,15 @@ class ReplicaService:
         with contextlib.suppress(BlockingIOError):
             os.read(self._bell, 8)
         connection.moved.set()
+        connection.offsets.look()
 
     def listen(self) -> None:
         """The bell rings at the next flush."""
         self._flushed.arm()
+
+    def ignore(self) -> None:
+        """The bell does not ring."""
+        self._flushed.disarm()
 
     def came(self, size: int, course: Course) -> None:
         """So many bytes came, or the master has nothing new."""
@@ -222,21 +238,6 @@ class ReplicaService:
         elif self._lacks_since is None:
             self._lacks_since = time.monotonic()
 
-    async def last_file(self) -> int | None:
-        """Where the last file of a master of RocketMQ begins; None: its log is empty. Asked in a
-        connection of its own."""
-        settings, link = self.settings, ClassicReplicaLink()
-        buffer = memoryview(bytearray(1 << 16))
-        with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
-            await channel.send(link.ask(0))
-            async with asyncio.timeout(ANSWER_S):
-                while True:
-                    size = await channel.receive_into(buffer)
-                    if not size:
-                        raise ConnectionError("the master ended the connection")
-                    for event in link.receive(buffer[:size]):
-                        return event.offset if isinstance(event, Data) else None
-
 
 class _Connection:
     """Everything happens in the loop."""
@@ -255,9 +256,12 @@ class _Connection:
         self._course = course
         self._service = service
         self._sending = asyncio.Lock()
+        self.offsets = KeptOffsets(service._engine, service._note, service.listen)
         #: Set when there may be something to report.
         self.moved = asyncio.Event()
         self._asked = asyncio.Event()
+        self._every_s = service.settings.heartbeat_every.total_seconds()
+        self._said, self._said_at = -1, time.monotonic()
 
     async def receive(self) -> None:
         """Takes what the master says until it says no more.
@@ -268,31 +272,39 @@ class _Connection:
         """
         buffer = memoryview(bytearray(RECEIVE_BYTES))
         silence_s = self._service.settings.silence_limit.total_seconds()
+        until_s = time.monotonic() + min(silence_s, PROOF_S)
         await self._send(self._link.start())
         await self._ask()
         while True:
+            left_s = silence_s if self._link.ready else until_s - time.monotonic()
             try:
-                async with asyncio.timeout(silence_s):
+                async with asyncio.timeout(left_s):
+                    await self._say()
                     size = await self._channel.receive_into(buffer)
             except TimeoutError:
-                raise ConnectionError(f"the master said nothing for {silence_s:g} s") from None
+                what = f"nothing for {silence_s:g} s" if self._link.ready else "not who it is"
+                raise ConnectionError(f"the master said {what}") from None
             if not size:
-                raise ConnectionError("the master ended the connection")
+                hint = "" if self._link.ready else HINT
+                raise ConnectionError(f"the master ended the connection{hint}")
             try:
                 for event in self._link.receive(buffer[:size]):
                     if self._until_accepted and isinstance(event, Heartbeat):
                         return
-                    if await self._course.take(event):
+                    if isinstance(event, Offsets):
+                        self.offsets.take(event)
+                    elif isinstance(event, Ended):
+                        raise ConnectionError(event.why)
+                    elif await self._course.take(event):
                         came = len(event.data) if isinstance(event, Data) else 0
                         self._service.came(came, self._course)
             finally:
                 await self._send(self._link.replies())
             await self._ask()
-            self._course.log.sync_soon(now=size < len(buffer))
-            self.moved.set()
+            self._sync(last=size < len(buffer))
             course = self._course
             if isinstance(course, ClassicCourse) and course.in_vain:
-                error = course.why_in_vain(await self._service.last_file())
+                error = course.why_in_vain(await last_file_of(self._service.settings))
                 if error is not None:
                     raise error
 
@@ -301,46 +313,62 @@ class _Connection:
             await self._send(self._link.ask(self._course.asks))
             self._asked.set()
 
+    def _sync(self, *, last: bool) -> None:
+        """Of what was received. `last`: nothing else waits to be received."""
+        log, service = self._course.log, self._service
+        service.ignore()
+        if last and log.sync_here():
+            service.look()
+            self.offsets.look()
+            return
+        service.listen()
+        log.sync_soon(now=last)
+        self.moved.set()
+
     async def report(self) -> None:
-        """Says how far this copy is: at once, when its disk has more, and as a heartbeat."""
-        every_s = self._service.settings.heartbeat_every.total_seconds()
+        """Says how far this copy is when a flush of another thread has ended, and as a
+        heartbeat."""
         await self._asked.wait()
-        said, at = (-1, -1), time.monotonic()
         while True:
             self._service.listen()
             self.moved.clear()
             self._service.look()
-            here = self._standing()
-            now = time.monotonic()
-            if (self._course.begun and here[1] > said[1]) or now - at >= every_s:
-                await self._send(self._link.acknowledge(*here))
-                said, at = here, now
+            await self._say()
+            left_s = self._said_at + self._every_s - time.monotonic()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(at + every_s - now, 0)):
+                async with asyncio.timeout(max(left_s, 0)):
                     await self.moved.wait()
+
+    async def _say(self) -> None:
+        """How far this copy is, where its disk has more than it said, or a heartbeat is due."""
+        if self._until_accepted or not self._asked.is_set():
+            return
+        async with self._sending:  # so that what is said later says no less
+            here, now = self._standing(), time.monotonic()
+            more = self._course.begun and here[1] > self._said
+            if more or now >= self._said_at + self._every_s:
+                self._said, self._said_at = here[1], now
+                await self._channel.send(self._link.acknowledge(*here))
 
     def _standing(self) -> tuple[int, int]:
         """What was received and synced, as far as it is proved to be the master's."""
         log = self._course.log
         if self._course.begun:
             return log.end, log.synced
-        proved = min(log.end, self._course.asks)
-        return proved, proved
+        return self._course.proved, self._course.proved
+
+    async def keep_last(self, *work: asyncio.Task[None]) -> None:
+        """Stores the offsets that came, or after some time not: the master may be gone for good."""
+        *others, keeping = work
+        await end_tasks(others)
+        self._course.log.sync_soon(now=True)
+        self.offsets.end()
+        await asyncio.wait([keeping], timeout=LAST_OFFSETS_S)
 
     async def _send(self, buffers: Sequence[Buffer]) -> None:
         if buffers:
             async with self._sending:
                 await self._channel.send(buffers)
-
-
-def _link_and_course(
-    engine: WritingEngine, settings: Replica, log: CopiedLog
-) -> tuple[ReplicaLink, Course]:
-    if settings.protocol == "rocketmq":
-        return ClassicReplicaLink(), ClassicCourse(log, settings.begin)
-    last_file = settings.begin == "last file"
-    session = ReplicaSession(CopyLog(engine), settings.key, last_file=last_file)
-    return session, Course(log, lambda: session.master_end)
 
 
 def first_contact(engine: WritingEngine, settings: Replica) -> bool:
@@ -353,19 +381,18 @@ def first_contact(engine: WritingEngine, settings: Replica) -> bool:
         try:
             async with asyncio.timeout(ANSWER_S):
                 await service.follow(until_accepted=True)
-        finally:
-            service.stop()
-
-    def run() -> None:
-        try:
-            asyncio.run(talk())
         except MustOpenAgainError:
             found.append(True)
         except (RocketStoreError, OSError) as error:
             logger.info("%s: %s: %s", engine.path, settings.master, error)  # it comes again
+        finally:
+            service.stop()
 
     # The caller may be in a loop of its own.
-    thread = threading.Thread(target=run, name="rocketstore-first-contact", daemon=True)
-    start_thread(thread)
-    thread.join()
+    contact = LoopThread("rocketstore-first-contact", talk)
+    try:
+        contact.start()
+        contact.wait()
+    finally:  # the caller was interrupted, and closes the store
+        contact.stop()
     return bool(found)

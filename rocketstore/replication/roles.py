@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rocketstore.errors import FencedError, ReplicaStoreError
 from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.replication.master_state import become_copy
 from rocketstore.replication.state import (
     ReplicationState,
     as_master,
@@ -154,6 +155,7 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
                 f"{engine.path} has messages that no master of it is known to have: give a copy "
                 "an empty directory of its own"
             )
+        become_copy(engine)
         state = ReplicationState(role="replica")
     elif compares and state.epochs:
         # Its epochs would not tell who wrote what comes: it would be cut where they end.
@@ -170,8 +172,9 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
 def _check_master(engine: WritingEngine, state: ReplicationState | None) -> None:
     if state is not None and state.role == "replica":
         raise ReplicaStoreError(
-            f"{engine.path} is a copy of another store: open it with replication=Replica(…) or "
-            "mode='r', or make it the master with 'rocketstore promote'"
+            f"{engine.path} is a copy of another store: open it with replication=Replica(…), as "
+            "'rocketstore follow' does, or with mode='r', or make it the master with "
+            "'rocketstore promote'"
         )
 
 

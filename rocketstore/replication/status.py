@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.replication.master import MasterService
+from rocketstore.replication.broker.asking import BrokerService
+from rocketstore.replication.broker.side_files import DELAY_FILE
 from rocketstore.replication.replica import MustOpenAgainError, ReplicaService
+from rocketstore.replication.serving.master import MasterService
 from rocketstore.replication.state import ReplicationState, load_state
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
-    from rocketstore.replication.sender import ConnectedReplica
+    from rocketstore.replication.protocol.compression import CodecName
+    from rocketstore.replication.serving.sender import ConnectedReplica
     from rocketstore.replication.settings import Protocol
 
-__all__ = ["Peer", "ReplicationStatus", "status_of"]
+__all__ = ["BrokerFiles", "Peer", "ReplicationStatus", "status_of"]
 
 
 @public
@@ -34,8 +37,34 @@ class Peer:
     synced: int
     lag_bytes: int
     lag_s: float
-    #: Bytes of the log that came or went lately.
+    #: Bytes of the log that came or went lately, as they are in it.
     bytes_per_s: int
+    #: How the log is compressed on its way; None: it is not.
+    compression: CodecName | None = None
+
+
+@public
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFiles:
+    """What a copy has got from the broker of its master (`Replica(broker=…)`).
+
+    The numbers are entries of the files in `config`; None: the broker has not given one since the
+    store was opened.
+    """
+
+    address: str
+    #: When the broker was last asked, milliseconds since 1970. None: not yet.
+    asked_ms: int | None
+    #: Of `topics.json`.
+    topics: int | None
+    #: Of `subscriptionGroup.json`.
+    groups: int | None
+    #: Queues of groups in `consumerOffset.json`.
+    group_offsets: int | None
+    #: Of `delayOffset.json`. They are there once the log has what was delivered.
+    delay_levels: int | None
+    #: What went wrong when the broker was last asked. None: nothing did.
+    last_error: BaseException | None
 
 
 @public
@@ -73,6 +102,8 @@ class ReplicationStatus:
     #: Of a replica that stopped (`error`): the next open cuts off what is not of the master's
     #: history, and goes on.
     must_open_again: bool = False
+    #: Of a replica whose broker is asked.
+    broker: BrokerFiles | None = None
 
 
 def status_of(engine: Engine) -> ReplicationStatus:
@@ -123,6 +154,7 @@ def _peer(one: ConnectedReplica) -> Peer:
         lag_bytes=one.lag_bytes,
         lag_s=one.lag_ms / 1000,
         bytes_per_s=one.bytes_per_s,
+        compression=one.compression,
     )
 
 
@@ -143,6 +175,22 @@ def _of_replica(
         last_error=service.last_error,
         caught_up=caught_up,
         must_open_again=isinstance(service.error, MustOpenAgainError),
+        broker=_broker_files(engine.guests.made(BrokerService)),
+    )
+
+
+def _broker_files(service: BrokerService | None) -> BrokerFiles | None:
+    if service is None:
+        return None
+    entries = service.entries
+    return BrokerFiles(
+        address=service.address,
+        asked_ms=service.asked_ms,
+        topics=entries.get("topics.json"),
+        groups=entries.get("subscriptionGroup.json"),
+        group_offsets=entries.get("consumerOffset.json"),
+        delay_levels=entries.get(DELAY_FILE),
+        last_error=service.stopped or service.last_error,
     )
 
 
@@ -156,4 +204,5 @@ def _master_of(service: ReplicaService, engine: WritingEngine) -> Peer:
         lag_bytes=lag,
         lag_s=(service.lag_ms or 0.0) / 1000 if lag else 0.0,
         bytes_per_s=int(service.bytes_per_s),
+        compression=service.compression,
     )

@@ -15,20 +15,31 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import ConfigError
+from rocketstore.replication.addresses import lookup, split_address
 from rocketstore.replication.protocol.link import Buffer
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import runs_here, start_thread
 
-__all__ = ["Channel", "LoopThread", "accepted", "connected", "listener", "split_address"]
+__all__ = [
+    "Channel",
+    "LoopThread",
+    "accept",
+    "accepted",
+    "connected",
+    "end_tasks",
+    "in_thread",
+    "listener",
+]
 
 logger = logging.getLogger(__name__)
+_Given = TypeVar("_Given")
 
-#: Longest handshake of TLS, and longest attempt to connect, seconds.
+#: Longest handshake of TLS, longest attempt to connect, and to find an address to listen at, seconds.
 HANDSHAKE_S: Final = 10.0
 #: What TLS keeps of bytes that the system has not taken, bytes.
 TLS_PENDING_BYTES: Final = 1 << 20
@@ -53,11 +64,15 @@ class LoopThread:
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
+        #: Held until the thread has done its work. An interrupt of `join`, which up to Python 3.12
+        #: takes the thread for ended, does not matter here.
+        self._working = threading.Lock()
 
     def start(self) -> None:
         """Once; OSError where the system has no thread left."""
         if self._thread is not None:
             return
+        self._working.acquire(blocking=False)
         thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         start_thread(thread)
         self._thread = thread
@@ -73,6 +88,11 @@ class LoopThread:
             if self._loop is not None and not syscalls.forked_since(self._token):
                 self._loop.call_soon_threadsafe(act)
 
+    def wait(self) -> None:
+        """Returns once the work is done. What a signal raises ends the wait of the main thread."""
+        with self._working:
+            pass
+
     def stop(self) -> None:
         """Returns once the thread has ended, or after some seconds. Idempotent; any thread may."""
         self._stopping = True
@@ -80,8 +100,11 @@ class LoopThread:
             return
         self.call(self._cancel)
         thread = self._thread
-        if thread is not None and not runs_here(thread):
-            thread.join(STOP_S)
+        if thread is None or runs_here(thread):
+            return
+        if self._working.acquire(timeout=STOP_S):
+            self._working.release()
+            thread.join()
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -97,6 +120,7 @@ class LoopThread:
         finally:
             with self._lock:
                 self._loop = None
+            self._working.release()
 
     async def _begin(self) -> None:
         self._task = asyncio.current_task()
@@ -108,6 +132,24 @@ class LoopThread:
             finally:
                 with self._lock:
                     self._loop = None
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels them, and returns once they have ended."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def in_thread(act: Callable[..., _Given], *arguments: Any) -> _Given:
+    """What `act` gives, which may take long: a thread of the loop's executor calls it, or this one
+    once the interpreter ends, which starts no more of them."""
+    try:
+        given = asyncio.get_running_loop().run_in_executor(None, act, *arguments)
+    except RuntimeError:
+        return act(*arguments)
+    return await given
 
 
 class Channel(Protocol):
@@ -142,9 +184,35 @@ class _Plain:
         self._sock = sock
         self._at_once = 0
         self._loop = asyncio.get_running_loop()
+        #: Where what comes next goes, and who waits for it.
+        self._wanted: tuple[memoryview, asyncio.Future[int]] | None = None
+        self._watched = False
 
     async def receive_into(self, buffer: memoryview) -> int:
-        return await self._loop.sock_recv_into(self._sock, buffer)
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            return self._sock.recv_into(buffer)
+        if not self._watched:  # and it stays so from one wait to the next
+            self._loop.add_reader(self._sock.fileno(), self._came)
+            self._watched = True
+        came: asyncio.Future[int] = self._loop.create_future()
+        self._wanted = buffer, came
+        try:
+            return await came
+        finally:
+            self._wanted = None
+
+    def _came(self) -> None:
+        if self._wanted is None or self._wanted[1].done():
+            self._loop.remove_reader(self._sock.fileno())  # until somebody waits
+            self._watched = False
+            return
+        buffer, came = self._wanted
+        try:
+            came.set_result(self._sock.recv_into(buffer))
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            came.set_exception(without_frames(error))
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         sent = 0
@@ -160,6 +228,7 @@ class _Plain:
 
     def close(self) -> None:
         # Not before whoever waits for the socket was told by its task's cancellation.
+        self._watched = False
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
         self._sock.close()
@@ -218,35 +287,18 @@ def _leave_in_child() -> None:
 os.register_at_fork(after_in_child=_leave_in_child)
 
 
-def split_address(field: str, address: str) -> tuple[str, int]:
-    """ "host:port" or "[ipv6]:port" in its two parts.
-
-    Raises:
-        ConfigError: it is no such text.
-    """
-    host, separator, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(field, address, 'must be "host:port" or "[ipv6]:port", port 0 … 65535')
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        raise ConfigError(field, address, "must name a host that there can be") from None
-    return host, int(port)
-
-
 def listener(address: str, backlog: int) -> socket.socket:
     """A socket that accepts connections at "address:port". Raises ConfigError, OSError."""
     host, port = split_address("listen", address)
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        family, kind, protocol, _, place = lookup(host, port, socket.AI_PASSIVE).result(
+            HANDSHAKE_S
         )[0]
     except socket.gaierror as error:
         raise ConfigError("listen", address, f"no such address: {error.strerror}") from None
+    except TimeoutError:
+        text = f"the system has named no address in {HANDSHAKE_S:g} s"
+        raise TimeoutError(errno.ETIMEDOUT, text, address) from None
     sock = socket.socket(family, kind, protocol)
     _sockets.add(sock)
     try:
@@ -258,6 +310,26 @@ def listener(address: str, backlog: int) -> socket.socket:
         sock.close()
         raise OSError(error.errno, os.strerror(error.errno or errno.EIO), address) from error
     return sock
+
+
+async def accept(listening: socket.socket) -> tuple[socket.socket, Any]:
+    """The next connection to a listener, and its address. Raises OSError.
+
+    `loop.sock_accept` may take a connection in the moment in which it is cancelled: that is lost, and
+    the loop logs an InvalidStateError.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            sock, address = listening.accept()
+            sock.setblocking(False)
+            return sock, address
+        came = asyncio.Event()
+        loop.add_reader(listening, came.set)
+        try:
+            await came.wait()
+        finally:
+            loop.remove_reader(listening)
 
 
 async def accepted(sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -> Channel:
@@ -280,7 +352,10 @@ async def connected(address: str, tls: ssl.SSLContext | None) -> Channel:
     host, port = split_address("master", address)
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(HANDSHAKE_S):
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await asyncio.wrap_future(lookup(host, port))
+        except socket.gaierror as error:
+            raise socket.gaierror(error.errno, f"host {host!r}: {error.strerror}") from None
         last: OSError | None = None
         for family, kind, protocol, _, place in found:
             sock = socket.socket(family, kind, protocol)

@@ -28,6 +28,7 @@ from rocketstore.tools._verify.broker import REFUSES, check_side_files, check_st
 from rocketstore.tools._verify.derived import (
     check_checkpoint,
     check_offsets,
+    check_role,
     own_checkpoint,
     walk_index,
 )
@@ -138,6 +139,7 @@ def verify(
         name_end(layout, facts, findings)
         check_keys(layout, facts, findings, waiting, in_use=_has_index(layout, own))
         check_strays(layout, facts, findings)
+        check_role(layout, findings)
         if not growing:
             check_side_files(layout, findings)
             check_checkpoint(layout, own, facts, findings)

@@ -54,19 +54,19 @@ def test_a_close_beside_a_commit_leaves_the_loop_alone(
 ) -> None:
     """Giving a group back waits for whoever stores offsets, which waits for the disk."""
     begun, go_on = threading.Event(), threading.Event()
-    replace = ConsumerOffsets._replace
+    add = ConsumerOffsets._add
 
-    def slow_replace(*words: Any) -> None:
+    def slow_add(*words: Any, **options: Any) -> None:
         begun.set()
         assert go_on.wait(10), "the loop stood still"
-        replace(*words)
+        add(*words, **options)
 
     async def main() -> None:
         async with open_small(tmp_path) as store:
             await store.writer("t").put(b"0")
             first, second = (store.consumer("t", group=group) for group in ("first", "second"))
             assert len(await first.poll()) == len(await second.poll()) == 1
-            monkeypatch.setattr(ConsumerOffsets, "_replace", slow_replace)
+            monkeypatch.setattr(ConsumerOffsets, "_add", slow_add)
             committing = asyncio.ensure_future(first.commit())
             await happens(begun.is_set)
             closing = asyncio.ensure_future(second.close())

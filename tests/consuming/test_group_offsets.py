@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstore.consuming import group_offsets as consumer_offsets
+from rocketstore.consuming import offset_tables
 from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.consuming.group_claims import GroupClaimedError
 from rocketstore.consuming.group_offsets import (
@@ -291,9 +292,9 @@ def test_the_floors_of_all_queues_take_one_look_at_the_table(
     write(layout, '{"offsetTable":{"orders@a":{0:5,1:9},"orders@b":{0:8}}}')
     offsets = loaded(layout)
     looks = []
-    offsets_of = consumer_offsets._offsets_of
+    offsets_of = offset_tables.offsets_of
     monkeypatch.setattr(
-        consumer_offsets, "_offsets_of", lambda row: looks.append(row) or offsets_of(row)
+        offset_tables, "offsets_of", lambda row: looks.append(row) or offsets_of(row)
     )
     assert [offsets.highest("orders", n) for n in range(1000)][:3] == [8, 9, 0]
     assert len(looks) == 2
@@ -363,8 +364,8 @@ def test_the_groups_of_all_topics_take_one_look_at_the_table(
     for number in range(20):
         offsets.commit(f"topic{number}", f"group{number}", {0: 0}, 0, lambda end: None)
     looked = []
-    real = consumer_offsets._split
-    monkeypatch.setattr(consumer_offsets, "_split", lambda key: looked.append(key) or real(key))
+    real = offset_tables.split_key
+    monkeypatch.setattr(offset_tables, "split_key", lambda key: looked.append(key) or real(key))
     for number in range(20):
         assert offsets.groups(f"topic{number}") == (f"group{number}",)
     assert len(offsets.groups()) == 20

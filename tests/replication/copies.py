@@ -1,9 +1,8 @@
-"""Masters and copies in one process, and what is between them."""
+"""Masters and copies in one process."""
 
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import threading
 from datetime import timedelta
@@ -12,11 +11,11 @@ from typing import Any
 
 from rocketstore import RocketStoreError, Store
 from rocketstore.replication import Master, Replica
-from rocketstore.replication.master import MasterService, master_of
 from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.replica import ReplicaService
+from rocketstore.replication.serving.master import MasterService, master_of
 from tests.replication.ends import Log
-from tests.support.small_store import log_bytes, open_small
+from tests.support.small_store import SEGMENT, log_bytes, open_small
 from tests.support.waiting import wait_until
 
 SOON = timedelta(milliseconds=20)
@@ -67,59 +66,13 @@ def same_log(one: Path, other: Path) -> None:
     assert log_bytes(one).rstrip(b"\0") == log_bytes(other).rstrip(b"\0")
 
 
-class Proxy:
-    """A way to a master that ends after a number of bytes of the master, again and again."""
-
-    def __init__(self, master: str, rng: random.Random, most: int) -> None:
-        host, port = master.rsplit(":", 1)
-        self._master = (host, int(port))
-        self._rng, self._most = rng, most
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.cuts = 0
-        self.whole = False
-        self._threads = [threading.Thread(target=self._serve, daemon=True)]
-        self._threads[0].start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            with near, contextlib.suppress(OSError), socket.create_connection(self._master) as far:
-                back = threading.Thread(target=_pump, args=(near, far, 1 << 60), daemon=True)
-                back.start()
-                limit = 1 << 60 if self.whole else self._rng.randrange(1, self._most)
-                _pump(far, near, limit)
-                self.cuts += 1
-                for sock in (near, far):
-                    with contextlib.suppress(OSError):
-                        sock.shutdown(socket.SHUT_RDWR)
-                back.join()
-
-
-def _pump(source: socket.socket, target: socket.socket, limit: int) -> None:
-    with contextlib.suppress(OSError):
-        while limit > 0:
-            data = source.recv(min(limit, 1 << 16))
-            if not data:
-                return
-            target.sendall(data)
-            limit -= len(data)
-
-
 class Peer:
     """A copy that asks for the log, says that it has nothing, and acknowledges no more."""
 
     def __init__(self, master: str, log: Log) -> None:
         host, port = master.rsplit(":", 1)
         self._sock = socket.create_connection((host, int(port)))
+        log.segment_bytes = SEGMENT
         self._session = ReplicaSession(log)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -128,6 +81,9 @@ class Peer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._thread.join()

@@ -28,13 +28,15 @@ class Log:
     begin: int = 0
     identity: Identity = NOBODY
     replica_id: bytes = b"r" * 16
+    segment_bytes: int = 100
 
     @property
     def end(self) -> int:
         return self.begin + len(self.data)
 
     def bounds(self) -> Bounds:
-        return Bounds(self.begin, max(self.begin, self.end // 100 * 100), self.end)
+        last_file = max(self.begin, self.end // 100 * 100)
+        return Bounds(self.begin, last_file, self.end, self.segment_bytes)
 
     def digest(self, start: int, end: int) -> bytes | None:
         if not self.begin <= start <= end <= self.end:
@@ -43,7 +45,8 @@ class Log:
 
     def standing(self) -> Standing:
         tail = max(self.begin, self.end - TAIL)
-        return Standing(self.begin, self.end, tail, self.digest(tail, self.end) or b"")
+        digest = self.digest(tail, self.end) or b""
+        return Standing(self.begin, self.end, tail, digest, self.segment_bytes)
 
     def keep(self, identity: Identity) -> None:
         self.identity = identity

@@ -13,7 +13,7 @@ from rocketstore import Store, StoreConfig
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
 from rocketstore.replication import Master
-from rocketstore.replication.master import MasterService, begin_master
+from rocketstore.replication.serving.master import MasterService, begin_master
 from tests.support.small_store import SMALL
 
 __all__ = ["open_master"]
@@ -29,7 +29,8 @@ def open_master(
         **{
             "listen": "127.0.0.1:0",
             "protocol": "rocketmq",
-            "replica_timeout": timedelta(milliseconds=200),
+            # A put that expects its copies waits as long as a slow machine needs.
+            "replica_timeout": timedelta(seconds=20),
             **settings,
         }
     )

@@ -13,8 +13,8 @@ import pytest
 
 import rocketstore
 from rocketstore.replication import Master
-from rocketstore.replication.master import MasterService, begin_master
 from rocketstore.replication.protocol.classic import REPORT
+from rocketstore.replication.serving.master import MasterService, begin_master
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
 from tests.support.small_store import SEGMENT, open_small, parts

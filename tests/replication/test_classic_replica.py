@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
@@ -20,15 +21,18 @@ from rocketstore.replication.protocol.classic_replica import ClassicReplicaLink
 from rocketstore.replication.protocol.link import Data, Heartbeat
 from tests.replication.copies import open_copy, put_some
 from tests.support.small_store import SEGMENT, log_bytes, open_small
-from tests.support.waiting import wait_until
+from tests.support.waiting import pause, wait_until
 
 
 class JavaLike:
     """Sends `log[offset:]` to who asks for an offset it has, in frames of `frame` bytes; else a
-    heartbeat, again and again. 0 is the begin of the last file, as with RocketMQ."""
+    heartbeat, again and again. 0 is the begin of the last file, as with RocketMQ. It reads after
+    `late_s`, the last number that has come, as RocketMQ does."""
 
-    def __init__(self, log: bytes, *, begin: int = 0, frame: int = 700) -> None:
-        self.log, self.begin, self.frame = log, begin, frame
+    def __init__(
+        self, log: bytes, *, begin: int = 0, frame: int = 700, late_s: float = 0.0
+    ) -> None:
+        self.log, self.begin, self.frame, self.late_s = log, begin, frame, late_s
         #: First number of each connection, and the last of all.
         self.asked: list[int] = []
         self.acknowledged = 0
@@ -54,7 +58,11 @@ class JavaLike:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            offset = struct.unpack(">q", _exactly(sock, 8))[0]
+            first = _exactly(sock, 8)
+            pause(self.late_s)
+            with contextlib.suppress(BlockingIOError):
+                first += sock.recv(1 << 10, socket.MSG_DONTWAIT)
+            offset = struct.unpack(">q", first[-8:])[0]
             self.asked.append(offset)
             at = offset or (len(self.log) - len(self.log) % SEGMENT)
             has = self.begin <= at <= len(self.log)
@@ -119,6 +127,19 @@ def test_a_copy_acknowledges_what_is_on_its_disk(tmp_path: Path, log: bytes) -> 
         assert log_bytes(tmp_path / "c")[: len(log)] == log
 
 
+def test_a_master_that_reads_late_takes_a_heartbeat_for_the_request(
+    tmp_path: Path, log: bytes
+) -> None:
+    """The last number counts, so each one before the first byte is the same."""
+    with (
+        java_like(log, late_s=0.3) as master,
+        follow(tmp_path / "c", master, heartbeat_every=timedelta(milliseconds=20)) as copy,
+    ):
+        is_at(copy, len(log))
+        assert master.asked == [1]
+        assert copy.begin_offset == 0
+
+
 def test_a_copy_takes_no_puts(tmp_path: Path, log: bytes) -> None:
     """S003-16: the log itself refuses them, whichever way they come."""
     with java_like(log) as master, follow(tmp_path / "c", master) as copy:
@@ -181,13 +202,21 @@ def test_an_empty_master_is_waited_for(tmp_path: Path) -> None:
         assert copy.replication.error is None
 
 
-def test_files_of_another_size(tmp_path: Path, log: bytes) -> None:
-    size = {"commit_log_file_size_bytes": 2 * SEGMENT}
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (2 * SEGMENT, f"{SEGMENT}, not {2 * SEGMENT}"),
+        (SEGMENT // 2, f"larger than {SEGMENT // 2}"),
+    ],
+)
+def test_files_of_another_size(tmp_path: Path, log: bytes, own: int, said: str) -> None:
+    """The first file of the master shows it; the error has both sizes and the option."""
+    size = {"commit_log_file_size_bytes": own}
     with java_like(log) as master, open_copy(
         tmp_path / "c", master.address, size, protocol="rocketmq"
     ) as copy:  # fmt: skip
         wait_until(lambda: copy.replication.error is not None)
-        assert "commit_log_file_size_bytes" in str(copy.replication.error)
+        assert f"commit_log_file_size_bytes {said}" in str(copy.replication.error)
 
 
 def test_what_comes_is_no_log(tmp_path: Path, log: bytes) -> None:

@@ -83,6 +83,23 @@ def test_a_copy_on_its_way_says_what_it_lacks(tmp_path: Path) -> None:
             assert copy.replication.peers[0].lag_s == 0
 
 
+def test_a_master_says_for_how_long_a_copy_has_lacked_something(tmp_path: Path) -> None:
+    """Not for how long what was sent last has been under way: a limit holds the rest back."""
+    slow = Master(listen="127.0.0.1:0", max_bytes_per_s=20_000)
+    with open_small(tmp_path / "master", replication=slow) as master:
+        for _ in range(40):
+            master.writer("orders").put(b"x" * 1000)
+        with open_small(tmp_path / "copy", replication=copy_settings(master)) as copy:
+            wait_until(lambda: any(one.synced for one in master.replication.peers))
+            time.sleep(0.5)
+            (peer,) = master.replication.peers
+            assert peer.lag_bytes > 0
+            assert peer.lag_s >= 0.5
+            caught_up(copy, master)
+            wait_until(lambda: master.replication.peers[0].lag_bytes == 0)
+            assert master.replication.peers[0].lag_s == 0
+
+
 def test_a_store_of_its_own_has_no_role(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         status = store.replication
@@ -112,6 +129,8 @@ def test_a_copy_refuses_what_would_change_its_log(tmp_path: Path) -> None:
             with pytest.raises(ReplicaStoreError, match="promote") as refused:
                 put(copy)
             assert str(master.replication.address) in str(refused.value), name
+            other = "retention=Retention(…)" if name == "trim" else "put there"
+            assert other in str(refused.value)
             assert refused.value.status == "SERVICE_NOT_AVAILABLE"
         assert copy.end_offset == 0
         copy.flush()
@@ -149,7 +168,7 @@ def test_a_copy_opens_as_nothing_else(tmp_path: Path) -> None:
     ):
         pass
     for replication in (None, MASTER):
-        with pytest.raises(ReplicaStoreError, match="promote"):
+        with pytest.raises(ReplicaStoreError, match="'rocketstore follow' does.* promote"):
             open_small(tmp_path / "copy", "r+", replication=replication)
     with rocketstore.open(tmp_path / "copy", "r") as reader, pytest.raises(StoreReadOnlyError):
         reader.writer("orders")
@@ -205,8 +224,23 @@ def test_what_is_no_settings_is_refused(tmp_path: Path, replication: Any) -> Non
 def test_a_reader_is_neither_master_nor_copy(tmp_path: Path) -> None:
     with open_small(tmp_path):
         pass
-    with pytest.raises(ConfigError, match="a reader changes nothing"):
+    with pytest.raises(ConfigError, match="None with mode='r': a reader changes nothing"):
         rocketstore.open(tmp_path, "r", replication=MASTER)
+
+
+@pytest.mark.parametrize("master_speaks", ["rocketstore", "rocketmq"])
+def test_a_master_names_the_setting_to_a_copy_of_the_other_protocol(
+    tmp_path: Path, master_speaks: Any
+) -> None:
+    other = "rocketmq" if master_speaks == "rocketstore" else "rocketstore"
+    listens = Master(listen="127.0.0.1:0", protocol=master_speaks)
+    with open_small(tmp_path / "master", replication=listens) as master:
+        master.writer("orders").put(b"x")
+        follows = copy_settings(master, protocol=other)
+        with open_small(tmp_path / "copy", replication=follows) as copy:
+            wait_until(lambda: master.replication.last_error is not None)
+            assert "needs protocol='rocketmq'" in str(master.replication.last_error)
+            assert copy.end_offset == 0
 
 
 def test_an_address_that_is_taken_leaves_the_store_closed(tmp_path: Path) -> None:

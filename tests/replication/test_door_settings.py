@@ -92,6 +92,23 @@ def test_a_replica_refuses_what_means_nothing(given: dict[str, Any], field: str)
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"listen": 10912}, "listen = 10912: must be a text, as 'store-1:10912'"),
+        (
+            {"key": "a text that is long enough"},
+            "key = 'str': None, or 16 bytes or more, of type bytes",
+        ),
+        ({"key": b"short"}, "key = '5 bytes': None, or 16 bytes or more, of type bytes"),
+    ],
+)
+def test_the_error_says_what_a_setting_has_to_be(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Master(**given)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
     "given",
     [
         {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import ssl
 import subprocess
@@ -29,7 +30,6 @@ from rocketstore.replication.state import load_state
 from rocketstore.tools import verify
 from tests.replication.copies import (
     Peer,
-    Proxy,
     address_of,
     caught_up,
     copy_of,
@@ -39,6 +39,7 @@ from tests.replication.copies import (
     same_log,
     service_of,
 )
+from tests.replication.cutting_proxy import CuttingProxy
 from tests.replication.ends import Log
 from tests.support.small_store import SMALL, everything, open_small
 from tests.support.waiting import wait_until
@@ -108,6 +109,21 @@ def test_empty_copy_begins_where_a_trimmed_master_does(tmp_path: Path) -> None:
             assert copy.begin_offset == begin
             assert [m.body for m in everything(copy)] == [m.body for m in everything(master)]
     same_log(tmp_path / "m", tmp_path / "c")
+
+
+def test_copy_with_files_of_another_size_goes_no_further(tmp_path: Path) -> None:
+    """Before a put counts it as a replica; with the right size the same directory follows."""
+    other = {"commit_log_file_size_bytes": 2 * SMALL["commit_log_file_size_bytes"]}
+    with open_master(tmp_path / "m") as master:
+        with open_copy(tmp_path / "c", master, other) as copy:
+            wait_until(lambda: copy_of(copy).error is not None)
+            said = str(copy_of(copy).error)
+            assert f"commit_log_file_size_bytes={SMALL['commit_log_file_size_bytes']}" in said
+            assert str(other["commit_log_file_size_bytes"]) in said
+            with pytest.raises(ReplicasUnavailableError):
+                master.writer("orders").put(b"alone", durability="replicas(2)")
+        with open_copy(tmp_path / "c", master) as copy:
+            caught_up(copy, master)
 
 
 # ---- keys and TLS ----
@@ -185,7 +201,10 @@ def test_client_without_a_certificate_gets_nothing(tmp_path: Path, certificate: 
         for tls in (plain, None):
             with open_copy(tmp_path / f"c{tls is None}", master, tls=tls) as copy:
                 wait_until(lambda copy=copy: copy_of(copy).last_error is not None)
+                assert str(copy_of(copy).last_error)
                 assert copy.visible_offset == 0
+                said = "return a certificate" if tls else "no TLS: wrong version number"
+                wait_until(lambda said=said: re.search(said, str(service_of(master).last_error)))
 
 
 @pytest.mark.parametrize(
@@ -345,20 +364,17 @@ def test_put_that_waits_for_copies_hears_of_the_promotion(tmp_path: Path) -> Non
 
 
 def test_connections_that_break_at_any_byte(tmp_path: Path, rng: random.Random) -> None:
-    with open_master(tmp_path / "m") as master:
-        proxy = Proxy(address_of(master), rng, 3000)
-        try:
-            put_some(master, 100)
-            with open_copy(
-                tmp_path / "c", proxy.address, reconnect_every=timedelta(milliseconds=1)
-            ) as copy:
-                wait_until(lambda: proxy.cuts >= 30 or copy.visible_offset == master.visible_offset)
-                put_some(master, 50)
-                wait_until(lambda: proxy.cuts >= 30)
-                proxy.whole = True
-                caught_up(copy, master)
-                assert copy_of(copy).error is None
-        finally:
-            proxy.close()
+    every = timedelta(milliseconds=1)
+    with (
+        open_master(tmp_path / "m") as master,
+        CuttingProxy(address_of(master), rng, 30, 3000) as proxy,
+    ):
+        put_some(master, 100)
+        with open_copy(tmp_path / "c", proxy.address, reconnect_every=every) as copy:
+            wait_until(lambda: proxy.cut >= 30 or copy.visible_offset == master.visible_offset)
+            put_some(master, 50)
+            wait_until(lambda: proxy.cut >= 30)
+            caught_up(copy, master)
+            assert copy_of(copy).error is None
     same_log(tmp_path / "m", tmp_path / "c")
     assert verify(tmp_path / "c", **SHAPE).faults == ()

@@ -77,6 +77,12 @@ def test_two_promotions_to_one_term_are_told_apart() -> None:
     assert promoted_twice(with_run(one, begin=0, end=40), other)
     assert not promoted_twice(one, with_run(one, begin=0, end=90))
     assert not promoted_twice(before, one)
+    # The first epoch of a term is gone where a tail was lost from before it.
+    lost = with_run(one, begin=0, end=30)
+    assert [(kept.term, kept.run) for kept in lost] == [(1, 0), (2, 1)]
+    assert promoted_twice(lost, other)
+    assert promoted_twice(other, lost)
+    assert not promoted_twice(lost, with_run(lost, begin=0, end=70))
     assert not promoted_twice((), ())
 
 

@@ -107,9 +107,10 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
 
 
 def test_ask_and_accept_come_back() -> None:
-    ask = Ask(b"r" * 16, b"i" * 16, 10, 90, 60, b"d" * 32, True, EPOCHS)
-    assert Ask.unpack(memoryview(ask.pack())) == ask
-    accept = Accept(b"i" * 16, 80, False, 90, EPOCHS)
+    ask = Ask(b"r" * 16, b"i" * 16, 10, 90, 60, b"d" * 32, True, 100, EPOCHS)
+    for one in (ask, ask._replace(only_asks=True)):
+        assert Ask.unpack(memoryview(one.pack())) == one
+    accept = Accept(b"i" * 16, 80, False, 90, 100, EPOCHS)
     assert Accept.unpack(memoryview(accept.pack())) == accept
 
 
@@ -124,14 +125,16 @@ def test_no_bytes_break_a_body(body: bytes) -> None:
 
 def test_whole_history_fits_into_a_frame() -> None:
     epochs = tuple(Epoch(1, run, run, b"i" * 8) for run in range(EPOCHS_MAX))
-    accept = Accept(b"i" * 16, 0, False, 9, epochs)
+    accept = Accept(b"i" * 16, 0, False, 9, 100, epochs)
     assert len(_taken(frame(Kind.ACCEPT, accept.pack()))) == 1
 
 
 def test_an_ask_is_believed_within_its_bounds() -> None:
     """A digest of the whole log would have other replicas wait, and who knows no store no term."""
     history = (Epoch(9, 0, 0, b"e" * 8),)
-    sound = Ask(b"r" * 16, b"s" * 16, 0, 1 << 40, (1 << 40) - TAIL_MOST, bytes(32), False, history)
+    sound = Ask(
+        b"r" * 16, b"s" * 16, 0, 1 << 40, (1 << 40) - TAIL_MOST, bytes(32), False, 100, history
+    )
     assert Ask.unpack(memoryview(sound.pack())) == sound
     for wrong in (sound._replace(tail=sound.tail - 1), sound._replace(store_id=bytes(16))):
         with pytest.raises(ValueError, match="digest of|history of no store"):

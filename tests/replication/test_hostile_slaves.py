@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore.errors import ReplicationError, StoreFailedError
-from rocketstore.replication import sender
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
 from rocketstore.replication.protocol.frames import Kind, frame
 from rocketstore.replication.protocol.link import Acknowledged, Asked, Event
+from rocketstore.replication.serving import sender
 from tests.replication import copies
 from tests.replication.classic_slave import ClassicSlave
+from tests.replication.ends import Log
 from tests.replication.masters import open_master
 from tests.support.forking import fork
 from tests.support.waiting import wait_until
@@ -36,7 +37,7 @@ def test_reports_in_any_pieces_say_the_same(offsets: list[int], data: st.DataObj
         size = data.draw(st.integers(1, len(sent)))
         events += link.receive(memoryview(sent[:size]))
         sent = sent[size:]
-    assert events[0] == Asked(offsets[0])
+    assert events[0] == Asked(offsets[0], offsets[0])
     assert events[-1] == Acknowledged(offsets[-1], offsets[-1])
     assert sum(isinstance(event, Asked) for event in events) == 1
     told = [event.received for event in events if isinstance(event, Acknowledged)]
@@ -128,14 +129,13 @@ def test_a_refused_copy_is_told_of_at_both_ends_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with copies.open_master(tmp_path / "m", max_replicas=1) as store:
-        host, port = copies.address_of(store).split(":")
-        with (
-            socket.create_connection((host, int(port))),
-            copies.open_copy(tmp_path / "c", store) as copy,
-        ):
-            wait_until(lambda: copies.service_of(store).refused >= 10)
-            assert copy.replication.last_error is not None
+        with copies.Peer(copies.address_of(store), Log()):
+            wait_until(lambda: len(store.replication.peers) == 1)
+            with copies.open_copy(tmp_path / "c", store) as copy:
+                wait_until(lambda: copies.service_of(store).refused >= 10)
+                assert "max_replicas = 1" in str(copy.replication.last_error)
+                assert copy.replication.error is None
         assert "max_replicas = 1" in str(store.replication.last_error)
     told = [one.message for one in caplog.records if one.name.startswith("rocketstore.replication")]
-    assert sum("max_replicas" in one for one in told) == 1
+    assert sum("max_replicas" in one for one in told) == 2
     assert len(told) <= 4, told

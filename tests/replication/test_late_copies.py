@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+import rocketstore.aio
 from rocketstore import ReplicaTimeoutError, ReplicationError
 from rocketstore._native.append.copies import Copies
 from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.quorum import NOT_CONNECTED, Quorum
+from rocketstore.replication.serving.quorum import NOT_CONNECTED, Quorum
+from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import (
     Peer,
     caught_up,
@@ -20,6 +26,7 @@ from tests.replication.copies import (
     service_of,
 )
 from tests.replication.ends import Log
+from tests.replication.masters import open_master as open_classic_master
 from tests.support.waiting import wait_until
 
 TWO, THREE = 4 - 1, 4  # levels: memory, os, disk, and machines beyond
@@ -86,3 +93,61 @@ def test_an_empty_copy_with_a_file_says_that_it_cannot_go_on(tmp_path: Path) -> 
             wait_until(lambda: copy.replication.error is not None)
             assert isinstance(copy.replication.error, ReplicationError)
             assert "new copy" in str(copy.replication.error)
+
+
+def test_a_slave_that_asks_late_has_nothing_from_before(tmp_path: Path) -> None:
+    """RocketMQ's protocol does not say where a slave's log begins: it counts for what it is sent."""
+    with (
+        open_classic_master(tmp_path, replica_timeout=timedelta(seconds=1)) as (store, service),
+        ClassicSlave(service.address, acknowledges=False),
+    ):
+        wait_until(lambda: any(one.asked is not None for one in service.replicas))
+        ticket = store.writer("t").submit(b"promised", durability="replicas(2)")
+        store.flush()
+        with ClassicSlave(service.address, store.end_offset):
+            wait_until(lambda: any(one.synced == store.end_offset for one in service.replicas))
+            with pytest.raises(ReplicaTimeoutError):
+                ticket.result()
+            assert store.put_message("t", b"since", durability="replicas(2)").queue_offset == 1
+
+
+@pytest.mark.parametrize("kind", ["ticket", "aio"])
+def test_no_put_waits_longer_than_replicas_have(tmp_path: Path, kind: str) -> None:
+    """Also one that stands in line after a put that never gets its replicas."""
+    limit_s = 1.0
+    with (
+        open_classic_master(tmp_path, replica_timeout=timedelta(seconds=limit_s)) as (
+            store,
+            service,
+        ),
+        ClassicSlave(service.address, acknowledges=False),
+    ):
+        wait_until(lambda: any(one.asked is not None for one in service.replicas))
+        took: dict[str, float] = {}
+
+        async def put(name: str) -> None:
+            began = time.monotonic()
+            try:
+                if kind == "ticket":
+                    ticket = store.writer("t").submit(b"x", durability="replicas(2)")
+                    await asyncio.to_thread(ticket.future().result, 20)
+                else:
+                    async with rocketstore.aio.attach(store) as attached:
+                        await attached.writer("t").put(b"x", durability="replicas(2)")
+                name += ": met"
+            except ReplicaTimeoutError:
+                name += ": late"
+            took[name] = time.monotonic() - began
+
+        async def both() -> None:
+            first = asyncio.create_task(put("first"))
+            await asyncio.sleep(0.2)
+            with ClassicSlave(service.address, store.end_offset):
+                await asyncio.to_thread(
+                    wait_until, lambda: any(one.synced for one in service.replicas)
+                )
+                await asyncio.gather(first, *(put(str(number)) for number in range(3)))
+
+        asyncio.run(both())
+        assert set(took) == {"first: late", "0: met", "1: met", "2: met"}
+        assert max(took.values()) < limit_s + 0.5

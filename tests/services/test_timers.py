@@ -106,7 +106,12 @@ def test_cancel_and_reschedule(tmp_path: Path, clock: ManualClock) -> None:
         assert not delayed.reschedule(results[0], at(1))
         assert delayed.cancel("mine")
         assert not delayed.cancel("mine")
-        assert delayed.reschedule(results[1], at(100))
+        assert delayed.reschedule(results[1], datetime.timedelta(seconds=50))
+        with pytest.raises(TypeError, match="when = 1.5: expected"):
+            delayed.reschedule(results[1], 1.5)  # type: ignore[arg-type]
+        [moved] = [one for one in delayed if one.unique_id == read_id(store, results[1])]
+        assert moved.due_time == clock.now + datetime.timedelta(seconds=50)
+        assert delayed.reschedule(moved, clock.now + datetime.timedelta(seconds=100))
         assert delayed.reschedule(next(w for w in delayed if w.message.body == b"2"), 0)
         wait_until(lambda: bodies(store) == [b"2"])
         assert not delayed.cancel(results[2])

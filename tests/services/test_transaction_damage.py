@@ -11,6 +11,7 @@ import rocketstore
 from rocketstore import CorruptRecordError, ReadFailedError
 from rocketstore.testing import ManualClock
 from tests.services.test_transactions import HALF, OP, as_java, bodies
+from tests.support.made_store import BODY_AT
 from tests.support.small_store import everything, open_small
 from tests.support.waiting import wait_until
 
@@ -24,7 +25,8 @@ def damage(path: Path, record: Any, *, magic: bool = False) -> None:
     (segment,) = (path / "commitlog").iterdir()
     data = bytearray(segment.read_bytes())
     if not magic:
-        at = data.index(bytes(record.body), record.physical_offset)
+        at = record.physical_offset + BODY_AT
+        assert data.startswith(bytes(record.body), at)
     data[at] ^= 0xFF
     segment.write_bytes(data)
 

@@ -8,10 +8,14 @@ import logging
 import math
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rocketstore.log.layout.atomic_files import read_state_file
+from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
 
-__all__ = ["read_json", "read_json_file"]
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
+
+__all__ = ["json_text", "parse_json", "read_json", "read_json_file", "write_with_copy"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +55,28 @@ def read_json_file(path: Path, max_bytes: int, max_depth: int) -> object:
         OSError: it is absent, or cannot be read.
     """
     text = read_state_file(path, max_bytes).decode()
-    return _parse_json(text, max_depth) if text.strip() else None
+    return parse_json(text, max_depth) if text.strip() else None
 
 
-def _parse_json(text: str, max_depth: int) -> object:
+def json_text(document: object) -> str:
+    """The text of a document in RocketMQ's layout, with the quotes that JSON wants."""
+    text = json.dumps(document, ensure_ascii=False, indent="\t")
+    # A name that a file had may have half of a surrogate pair, which UTF-8 lacks.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def write_with_copy(layout: StoreLayout, path: Path, text: str) -> None:
+    """Replaces the file, and the copy of a broker, if there is one: the broker takes it for a bad
+    file. OSError where it cannot be written."""
+    copy = path.with_name(path.name + ".bak")
+    if copy.is_file() and not copy.is_symlink():
+        write_state_file(layout, copy, text)
+    write_state_file(layout, path, text)
+
+
+def parse_json(text: str, max_depth: int) -> object:
+    """A document in one of the forms that RocketMQ writes. ValueError: it is none, or nested
+    deeper than `max_depth`."""
     depth = 0
 
     def quoted(found: re.Match[str]) -> str:

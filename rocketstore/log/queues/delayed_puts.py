@@ -81,6 +81,12 @@ class DelayedPuts:
             raise TypeError(f"deliver_after = {deliver_after!r}: expected a datetime.timedelta")
         return self.after(-(deliver_after // -_MILLISECOND))
 
+    def moment_ms(self, name: str, when: Timestamp | datetime.timedelta) -> int:
+        """Milliseconds since 1970 of a time, or of so long from now. ValueError, TypeError: no time."""
+        if isinstance(when, datetime.timedelta):
+            return self._now_ms() - when // -_MILLISECOND
+        return timestamp_ms(name, when)
+
     def after(self, delay_ms: int) -> Delay:
         """The delay of so many milliseconds."""
         return self.due(self._now_ms() + delay_ms)

@@ -4,7 +4,8 @@ Read in this order:
     link: what a protocol is to the loop that moves its bytes.
     classic, classic_replica: RocketMQ's HA service, both ends.
     epochs: which master wrote which part of a log, and how far two logs are the same.
-    frames: rocketstore's own protocol, as bytes.
+    compression: the log on its way. frames: rocketstore's own protocol, as bytes.
+    offsets: the frames of what a master has stored for its groups.
     handshake, session: its two ends: who may speak, and where a copy goes on.
 
 Imports: errors and checksums. Each end belongs to one thread; nothing of a peer is believed that can

@@ -6,11 +6,11 @@ A slave sends 8 bytes, its largest physical offset; a master sends 12 bytes and 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rocketstore.errors import ReplicationError
-from rocketstore.replication.protocol.link import Acknowledged, Asked, Buffer, Event
+from rocketstore.replication.protocol.link import Acknowledged, Asked, Buffer, Event, Offsets
 
 __all__ = [
     "HEADER",
@@ -45,6 +45,8 @@ class ClassicMasterLink:
 
     ready: Final = True
     replica_id: Final = None
+    carries_offsets: Final = False
+    codec: Final = 0
 
     def __init__(self, data_most: int = SENT_DATA_MOST) -> None:
         self.data_most = data_most
@@ -61,7 +63,9 @@ class ClassicMasterLink:
         events: list[Event] = []
         if whole and not self._asked:
             self._asked = True
-            events.append(Asked(_offset(got, 0)))
+            offset = _offset(got, 0)
+            # Where its log begins is not said: what it is sent from here on is all that it has.
+            events.append(Asked(offset, offset))
         if whole:
             offset = _offset(got, whole - REPORT.size)
             events.append(Acknowledged(offset, offset))
@@ -73,12 +77,21 @@ class ClassicMasterLink:
     def data(self, offset: int, data: memoryview) -> Sequence[Buffer]:
         return (frame_header(offset, len(data)), data)
 
+    def offsets(self, offsets: Offsets) -> Iterator[Buffer]:
+        return iter(())
+
     def heartbeat(self, offset: int) -> Sequence[Buffer]:
         return (frame_header(offset, 0),)
+
+    def no_place(self, why: str) -> None:
+        """There is no word for it."""
 
 
 def _offset(data: bytes, at: int) -> int:
     offset: int = REPORT.unpack_from(data, at)[0]
     if offset < 0:
-        raise ReplicationError(f"a replica says that its log ends at {offset}: below 0")
+        raise ReplicationError(
+            f"a replica says that its log ends at {offset}: below 0; one that speaks rocketstore's "
+            "protocol needs protocol='rocketmq'"
+        )
     return offset

@@ -25,6 +25,7 @@ class ClassicReplicaLink:
     """The end of a replica. A `ReplicaLink`: bytes of a frame are given as they come."""
 
     ready: Final = True
+    codec: Final = 0
 
     def __init__(self) -> None:
         self._header = bytearray()

@@ -102,13 +102,14 @@ def common_end(
 
 
 def promoted_twice(mine: Sequence[Epoch], theirs: Sequence[Epoch]) -> bool:
-    """Whether two histories are in one term that began with two promotions: neither of the two is
-    right, and no machine can choose."""
+    """Whether two histories are in one term that may have begun with two promotions: neither of the
+    two is right, and no machine can choose. Of one promotion both know an epoch, unless one of them
+    has lost bytes from before it, which nothing tells from the other case."""
     term = term_of(mine)
     if not term or term != term_of(theirs):
         return False
-    first, other = (next(one for one in part if one.term == term) for part in (mine, theirs))
-    return first.run == other.run == 0 and first != other
+    known = {one for one in theirs if one.term == term}
+    return not any(one in known for one in mine)
 
 
 def _with(epochs: Sequence[Epoch], end: int, term: int, run: int, start: int) -> tuple[Epoch, ...]:

@@ -13,15 +13,16 @@ from typing import Final, NamedTuple
 
 from rocketstore._native.format.codec import crc32
 from rocketstore.errors import ReplicationError
+from rocketstore.replication.protocol.compression import Codec
 from rocketstore.replication.protocol.epochs import EPOCHS_MAX, Epoch, check_epochs
 from rocketstore.replication.protocol.link import Buffer
 
 __all__ = [
     "DATA",
     "DATA_MOST",
+    "OFFSETS_MOST",
     "TAIL_MOST",
     "VERSION",
-    "ZLIB",
     "Accept",
     "Ask",
     "Code",
@@ -41,22 +42,22 @@ HEADER: Final = struct.Struct(">4sBBHIII")
 HEAD: Final = struct.Struct(">4sBBHII")
 #: Bytes of a log in one frame: the checksum of one takes a tenth of a millisecond.
 DATA_MOST: Final = 1 << 20
-#: Body of a frame that is no data, bytes: a whole history with its identity.
+#: Body of any other frame, bytes: a whole history with its identity.
 BODY_MOST: Final = 32 << 10
+#: Body of a frame of offsets, bytes.
+OFFSETS_MOST: Final = 64 << 10
 #: Before the bytes of the log: term, offset of the first byte, end of the master's log, their number.
 DATA: Final = struct.Struct(">IQQI")
 #: Id of the replica, store id, begin and end of the log, begin and digest of its tail, whether to
-#: begin late.
-ASK: Final = struct.Struct(">16s16sQQQ32s?")
-#: Store id, where the data begins, whether to cut there first, end of the log.
-ACCEPT: Final = struct.Struct(">16sQ?Q")
+#: begin late, bytes of a segment, whether only an answer is wanted.
+ASK: Final = struct.Struct(">16s16sQQQ32s?Q?")
+#: Store id, where the data begins, whether to cut there first, end of the log, bytes of a segment.
+ACCEPT: Final = struct.Struct(">16sQ?QQ")
 EPOCH: Final = struct.Struct(">IIQ8s")
 COUNT: Final = struct.Struct(">I")
 OFFSET_MAX: Final = 2**63 - 1
 #: Bytes at the end of a copy whose digest the master is asked to compare, while others wait.
 TAIL_MOST: Final = 64 << 10
-#: The bytes of the log are compressed.
-ZLIB: Final = 1
 
 
 class Kind(enum.IntEnum):
@@ -71,6 +72,7 @@ class Kind(enum.IntEnum):
     ACK = 7
     HEARTBEAT = 8
     ERROR = 9
+    OFFSETS = 10
 
 
 class Code(enum.IntEnum):
@@ -84,6 +86,16 @@ class Code(enum.IntEnum):
     REMOVED = 6
     FENCED = 7
     PROMOTED_TWICE = 8
+    NO_PLACE = 9
+    SEGMENT_BYTES = 10
+
+
+#: What kinds have larger bodies, bytes.
+BODY_MOST_OF: Final = {Kind.DATA: DATA_MOST + DATA.size, Kind.OFFSETS: OFFSETS_MOST}
+
+
+#: Flags of a frame of data: how it is compressed.
+CODEC_FLAGS: Final = frozenset(Codec)
 
 
 class Frame(NamedTuple):
@@ -100,15 +112,20 @@ def frame(kind: Kind, body: bytes = b"", flags: int = 0) -> bytes:
 
 
 def data_frame(
-    term: int, offset: int, end: int, data: Buffer, *, size: int | None = None
+    term: int,
+    offset: int,
+    end: int,
+    data: Buffer,
+    *,
+    size: int | None = None,
+    codec: Codec = Codec.NONE,
 ) -> Sequence[Buffer]:
     """A frame of bytes of a log; `data` goes as it is. `size`: of the bytes before they were
-    compressed."""
+    compressed by `codec`."""
     length = len(data)
     before = DATA.pack(term, offset, end, length if size is None else size)
     checksum = crc32(data, crc32(before))
-    flags = 0 if size is None else ZLIB
-    return (_header(Kind.DATA, flags, len(before) + length, checksum) + before, data)
+    return (_header(Kind.DATA, codec, len(before) + length, checksum) + before, data)
 
 
 def _header(kind: int, flags: int, size: int, checksum: int) -> bytes:
@@ -119,7 +136,9 @@ def _header(kind: int, flags: int, size: int, checksum: int) -> bytes:
 class FrameReader:
     """Makes frames of pieces of any size. What a peer sends is bounded before it is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, body_most: int | None = None) -> None:
+        """`body_most`: a longer body is refused, besides those that no frame has."""
+        self.body_most = body_most
         self._head = bytearray()
         self._found: tuple[Kind, int, int, int] | None = None  # kind, flags, size, checksum
         self._filled = 0
@@ -144,6 +163,11 @@ class FrameReader:
                     return
                 self._found, self._filled = _parse_header(bytes(self._head)), 0
                 self._head.clear()
+                if self.body_most is not None and self._found[2] > self.body_most:
+                    raise ReplicationError(
+                        f"a {self._found[0].name} frame of {self._found[2]} bytes, before anything "
+                        "was proved"
+                    )
             kind, flags, size, checksum = self._found
             if self._filled == 0 and len(piece) >= size:
                 body, piece = piece[:size], piece[size:]
@@ -181,9 +205,9 @@ def _parse_header(head: bytes) -> tuple[Kind, int, int, int]:
     except ValueError:
         raise ReplicationError(f"a frame of the unknown kind {number}") from None
     data = kind is Kind.DATA
-    if size > (DATA_MOST + DATA.size if data else BODY_MOST):
+    if size > BODY_MOST_OF.get(kind, BODY_MOST):
         raise ReplicationError(f"a {kind.name} frame of {size} bytes")
-    if flags & ~(ZLIB if data else 0):
+    if flags and not (data and flags in CODEC_FLAGS):
         raise ReplicationError(f"a {kind.name} frame with the flags {flags:#x}")
     return kind, flags, size, checksum
 
@@ -201,7 +225,8 @@ def _other_protocol(first: int) -> ReplicationError:
 
 
 class Ask(NamedTuple):
-    """What a replica says of itself. `tail`: where the bytes of `digest` begin, which end at `end`."""
+    """What a replica says of itself. `tail`: where the bytes of `digest` begin, which end at `end`.
+    `only_asks`: no data is to come."""
 
     replica_id: bytes
     store_id: bytes
@@ -210,25 +235,26 @@ class Ask(NamedTuple):
     tail: int
     digest: bytes
     last_file: bool
+    segment_bytes: int
     epochs: tuple[Epoch, ...]
+    only_asks: bool = False
 
     def pack(self) -> bytes:
-        return ASK.pack(*self[:-1]) + pack_epochs(self.epochs)
+        return ASK.pack(*self[:-2], self.only_asks) + pack_epochs(self.epochs)
 
     @classmethod
     def unpack(cls, body: memoryview) -> Ask:
         """ValueError for what no replica says."""
-        replica_id, store_id, begin, end, tail, digest, last_file = ASK.unpack_from(
-            _long(body, ASK)
-        )
+        *said, only_asks = ASK.unpack_from(_long(body, ASK))
+        asked = cls._make((*said, unpack_epochs(body[ASK.size :]), only_asks))
+        begin, end, tail = asked.begin, asked.end, asked.tail
         if not begin <= tail <= end <= OFFSET_MAX:
             raise ValueError(f"a log [{begin}, {end}) with its tail at {tail}")
         if end - tail > TAIL_MOST:
             raise ValueError(f"a digest of {end - tail} bytes")
-        epochs = unpack_epochs(body[ASK.size :])
-        if epochs and not any(store_id):
+        if asked.epochs and not any(asked.store_id):
             raise ValueError("a history of no store")
-        return cls(replica_id, store_id, begin, end, tail, digest, bool(last_file), epochs)
+        return asked
 
 
 class Accept(NamedTuple):
@@ -239,6 +265,7 @@ class Accept(NamedTuple):
     start: int
     cut: bool
     end: int
+    segment_bytes: int
     epochs: tuple[Epoch, ...]
 
     def pack(self) -> bytes:
@@ -247,11 +274,11 @@ class Accept(NamedTuple):
     @classmethod
     def unpack(cls, body: memoryview) -> Accept:
         """ValueError for what no master says."""
-        store_id, start, cut, end = ACCEPT.unpack_from(_long(body, ACCEPT))
+        store_id, start, cut, end, segment_bytes = ACCEPT.unpack_from(_long(body, ACCEPT))
         epochs = unpack_epochs(body[ACCEPT.size :])
         if not start <= end <= OFFSET_MAX or not any(store_id) or not epochs:
             raise ValueError(f"data from {start} on of a log that ends at {end}")
-        return cls(store_id, start, bool(cut), end, epochs)
+        return cls(store_id, start, bool(cut), end, segment_bytes, epochs)
 
 
 def pack_epochs(epochs: Sequence[Epoch]) -> bytes:

@@ -10,7 +10,7 @@ A link belongs to one thread and knows no time, no file and no log.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -20,11 +20,13 @@ __all__ = [
     "Buffer",
     "CutTo",
     "Data",
+    "Ended",
     "Event",
     "Fenced",
     "Heartbeat",
     "Link",
     "MasterLink",
+    "Offsets",
     "ReplicaLink",
 ]
 
@@ -34,7 +36,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The replica wants the log from a physical offset on. The first event of a master's link.
-    `begin`: where its own log begins; 0 where the protocol does not say."""
+    `begin`: where what it has begins, as far as that is known."""
 
     offset: int
     begin: int = 0
@@ -79,7 +81,24 @@ class Fenced:
     epoch: int
 
 
-Event: TypeAlias = Asked | Acknowledged | Data | Heartbeat | CutTo | Fenced
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The peer takes part no more, for a reason that may have passed when this end comes again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Next queue offsets of the master's groups, by "topic@group" and queue id; none of a group that
+    is gone. They speak of the log below `end`. `whole`: of all groups, else of those that changed."""
+
+    end: int
+    whole: bool
+    groups: Mapping[str, Mapping[int, int]]
+
+
+Event: TypeAlias = Asked | Acknowledged | Data | Heartbeat | CutTo | Fenced | Ended | Offsets
 
 
 class Link(Protocol):
@@ -88,6 +107,11 @@ class Link(Protocol):
     @property
     def ready(self) -> bool:
         """Whether the peer has said, and proved, all that it must before bytes of a log may move."""
+
+    @property
+    def codec(self) -> int:
+        """How bytes of the log are compressed, once the link is ready: a `Codec`. Not 0: `data`
+        takes long, and any thread may call it."""
 
     def start(self) -> Sequence[Buffer]:
         """What this end says first. Called once."""
@@ -120,8 +144,19 @@ class MasterLink(Link, Protocol):
         """A frame of the log's bytes from a physical offset on, all in one segment: in the order in
         which they are sent. `data` may be among them as it is, without a copy."""
 
+    @property
+    def carries_offsets(self) -> bool:
+        """Whether the protocol has offsets of groups."""
+
+    def offsets(self, offsets: Offsets) -> Iterator[Buffer]:
+        """Frames of offsets, of some KiB each. Any thread may take them."""
+
     def heartbeat(self, offset: int) -> Sequence[Buffer]:
         """A frame without bytes. `offset`: where the next bytes will be."""
+
+    def no_place(self, why: str) -> None:
+        """The replica is to come again later: `replies` says so, and nothing else. A protocol that
+        has no word for it gives no reply."""
 
 
 class ReplicaLink(Link, Protocol):

@@ -8,23 +8,23 @@
     ASK    identity, tail       →
                                 ←    ACCEPT  identity, start or cut
     ACK    received, synced     →
-                                ←    DATA, HEARTBEAT
+                                ←    DATA, OFFSETS, HEARTBEAT
 
-Either end ends the connection by an ERROR frame that says why. No end believes what it can check.
+After an ASK that only asks nothing comes but the answer. Either end ends the connection by an ERROR
+frame that says why. No end believes what it can check.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from rocketstore.replication.protocol.compression import Codec, is_here, packed, unpacked
 from rocketstore.replication.protocol.epochs import Epoch, common_end, promoted_twice, term_of
 from rocketstore.replication.protocol.frames import (
     DATA,
     DATA_MOST,
-    ZLIB,
     Accept,
     Ask,
     Code,
@@ -33,7 +33,14 @@ from rocketstore.replication.protocol.frames import (
     data_frame,
     frame,
 )
-from rocketstore.replication.protocol.handshake import ERROR, MASTER, REPLICA, Greeting, Session
+from rocketstore.replication.protocol.handshake import (
+    ERROR,
+    MASTER,
+    REPLICA,
+    SAME_KEY,
+    Greeting,
+    Session,
+)
 from rocketstore.replication.protocol.link import (
     Acknowledged,
     Asked,
@@ -43,7 +50,9 @@ from rocketstore.replication.protocol.link import (
     Event,
     Fenced,
     Heartbeat,
+    Offsets,
 )
+from rocketstore.replication.protocol.offsets import OffsetsReader, offset_frames
 
 __all__ = [
     "Bounds",
@@ -59,8 +68,9 @@ __all__ = [
 ACK: Final = struct.Struct(">QQ")
 #: Where the next bytes will be, end of the master's log.
 HEARTBEAT: Final = struct.Struct(">QQ")
-#: Fast: a link that is worth it is slower than this in any case.
-ZLIB_LEVEL: Final = 1
+OTHER_STORE: Final = (
+    "replica and master are copies of different stores: give the copy an empty directory of its own"
+)
 
 
 class Identity(NamedTuple):
@@ -71,20 +81,24 @@ class Identity(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Of a master's log: physical offsets of its begin, of its last file, of what it may send."""
+    """Of a master's log: physical offsets of its begin, of its last file, of what it may send; the
+    size of its files."""
 
     begin: int
     last_file: int
     end: int
+    segment_bytes: int
 
 
 class Standing(NamedTuple):
-    """Of a replica's log: its begin and end, and the SHA-256 of its last bytes, from `tail` on."""
+    """Of a replica's log: its begin and end, the SHA-256 of its last bytes, from `tail` on, and the
+    size of its files."""
 
     begin: int
     end: int
     tail: int
     digest: bytes
+    segment_bytes: int
 
 
 class MasterStore(Protocol):
@@ -119,13 +133,19 @@ class MasterSession(Session):
     """The end that sends. A `MasterLink`."""
 
     data_most = DATA_MOST
+    carries_offsets = True
 
-    def __init__(self, store: MasterStore, key: bytes | None = None) -> None:
+    def __init__(
+        self, store: MasterStore, key: bytes | None = None, *, compression: bool = True
+    ) -> None:
+        """`compression`: whether a replica that asks for it gets the log compressed."""
         super().__init__(key)
+        self._compression = compression
         self._store = store
         self._identity = store.identity
         self._term = term_of(self._identity.epochs)
         self._sent = 0
+        self._only_asked = False
         self._acknowledged = (0, 0)
         #: Which copy the replica is: of two connections of one copy the newer one counts.
         self.replica_id: bytes | None = None
@@ -136,16 +156,22 @@ class MasterSession(Session):
     def data(self, offset: int, data: memoryview) -> Sequence[Buffer]:
         self._sent = offset + len(data)
         end = max(self._store.bounds().end, self._sent)
-        if not self._compressed:
+        small = packed(self.codec, data)
+        if small is None:
             return data_frame(self._term, offset, end, data)
-        packed = zlib.compress(data, ZLIB_LEVEL)
-        if len(packed) >= len(data):
-            return data_frame(self._term, offset, end, data)
-        return data_frame(self._term, offset, end, packed, size=len(data))
+        return data_frame(self._term, offset, end, small, size=len(data), codec=self.codec)
+
+    def offsets(self, offsets: Offsets) -> Iterator[Buffer]:
+        return offset_frames(offsets)
 
     def heartbeat(self, offset: int) -> Sequence[Buffer]:
         end = max(self._store.bounds().end, offset)
         return (frame(Kind.HEARTBEAT, HEARTBEAT.pack(offset, end)),)
+
+    def no_place(self, why: str) -> None:
+        self._replies.clear()
+        self._state = "over"
+        self._reply(Kind.ERROR, ERROR.pack(Code.NO_PLACE, 0) + why.encode())
 
     def _understand(self, one: Frame) -> Iterable[Event]:
         if one.kind is Kind.HELLO and self._state == "hello":
@@ -153,7 +179,8 @@ class MasterSession(Session):
         elif one.kind is Kind.PROOF and self._state == "proof":
             self._check_proof(one.body, REPLICA)
             self._prove(MASTER)
-            self._state, self.ready = "ask", True
+            self._state = "ask"
+            self._believe()
         elif one.kind is Kind.ASK and self._state == "ask":
             return self._answer(Ask.unpack(one.body))
         elif one.kind is Kind.ACK and self._state == "data":
@@ -163,29 +190,35 @@ class MasterSession(Session):
         return ()
 
     def _greet(self, one: Frame) -> None:
-        with_key, self._compressed = Greeting.unpack(one.body)
+        with_key, wanted = Greeting.unpack(one.body)
+        known = self._compression and wanted in set(Codec) and is_here(Codec(wanted))
+        self.codec = Codec(wanted) if known else Codec.NONE
         self._hello = bytes(one.body)
         if with_key != (self._key is not None):
             lacks = "replica has" if self._key is not None else "master has"
-            self._refuse(Code.AUTHENTICATION, f"the {lacks} no key, its peer wants a proof of one")
-        self._challenge = Greeting.pack(with_key=with_key, compressed=self._compressed)
+            text = f"the {lacks} no key, its peer wants a proof of one; {SAME_KEY}"
+            self._refuse(Code.AUTHENTICATION, text)
+        self._challenge = Greeting.pack(with_key=with_key, codec=self.codec)
         self._reply(Kind.CHALLENGE, self._challenge)
         self._state = "ask" if self._key is None else "proof"
-        self.ready = self._key is None
+        if self._key is None:
+            self._believe()
 
     def _answer(self, ask: Ask) -> Iterable[Event]:
         """Where the replica goes on, or why it must not."""
         store_id, epochs = self._identity
-        begin, last_file, end = self._store.bounds()
-        self.replica_id = ask.replica_id
+        begin, last_file, end, segment_bytes = self._store.bounds()
+        self.replica_id, self._only_asked = ask.replica_id, ask.only_asks
         if any(ask.store_id) and ask.store_id != store_id:
-            self._refuse(Code.OTHER_STORE, "replica and master are copies of different stores")
+            self._refuse(Code.OTHER_STORE, OTHER_STORE)
         if term_of(ask.epochs) > self._term:
             self._state = "over"
             term = term_of(ask.epochs)
             text = f"another store was promoted in term {term}: this one is not the master"
             self._reply(Kind.ERROR, ERROR.pack(Code.FENCED, term) + text.encode())
             return (Fenced(term),)
+        if ask.segment_bytes != segment_bytes:
+            self._refuse_segments(ask.segment_bytes, segment_bytes)
         if ask.begin == ask.end:
             start = last_file if ask.last_file else begin
             return self._accept(start, start, end, cut=False)
@@ -209,10 +242,15 @@ class MasterSession(Session):
 
     def _accept(self, start: int, begin: int, end: int, *, cut: bool) -> Iterable[Event]:
         store_id, epochs = self._identity
-        self._reply(Kind.ACCEPT, Accept(store_id, start, cut, max(start, end), epochs).pack())
-        self._state = "over" if cut else "data"
+        segment_bytes = self._store.bounds().segment_bytes
+        accept = Accept(store_id, start, cut, max(start, end), segment_bytes, epochs)
+        self._reply(Kind.ACCEPT, accept.pack())
         self._sent = start
-        return () if cut else (Asked(start, begin),)
+        if cut or self._only_asked:
+            self._state = "over"
+            return ()
+        self._state = "data"
+        return (Asked(start, begin),)
 
     def _acknowledge(self, received: int, synced: int) -> Acknowledged:
         """A replica has no more than it was sent, and does not forget."""
@@ -232,34 +270,40 @@ class ReplicaSession(Session):
         key: bytes | None = None,
         *,
         last_file: bool = False,
-        compress: bool = False,
+        only_asks: bool = False,
+        codec: Codec = Codec.NONE,
     ) -> None:
-        """`last_file`: an empty log begins where the last file of the master's does. `compress`:
-        the master is to compress what it sends."""
+        """`last_file`: an empty log begins where the last file of the master's does. `only_asks`:
+        the master is to answer, and to send no data. `codec`: how it is to compress what it sends,
+        if it can."""
         super().__init__(key)
         self._store = store
         self._last_file = last_file
-        self._compressed = compress
+        self._only_asks = only_asks
+        self.codec = codec
         self._ask: Ask | None = None
         self._term = 0
         self._next = -1
+        self._offsets = OffsetsReader()
         #: Where the master's log ended when it last said so.
         self.master_end = 0
 
     def start(self) -> Sequence[Buffer]:
-        self._hello = Greeting.pack(with_key=self._key is not None, compressed=self._compressed)
+        self._hello = Greeting.pack(with_key=self._key is not None, codec=self.codec)
         return (frame(Kind.HELLO, self._hello),)
 
     def ask(self, offset: int) -> Sequence[Buffer]:
         """Says where this log stands; it goes on at its end, whatever `offset` is."""
         store_id, epochs = self._store.identity
-        begin, end, tail, digest = self._store.standing()
+        begin, end, tail, digest, segment_bytes = self._store.standing()
         self._ask = Ask(
             self._store.replica_id,
             store_id or bytes(16),
             *(begin, end, tail, digest),
             self._last_file,
+            segment_bytes,
             epochs,
+            self._only_asks,
         )
         self._state = "ask"
         return (frame(Kind.ASK, self._ask.pack()),)
@@ -272,11 +316,15 @@ class ReplicaSession(Session):
             return (self._data(one),)
         if one.kind is Kind.HEARTBEAT and self._state == "data":
             return (self._heartbeat(*HEARTBEAT.unpack(one.body)),)
+        if one.kind is Kind.OFFSETS and self._state == "data":
+            offsets = self._offsets.take(one.body, self._next)
+            return () if offsets is None else (offsets,)
         if one.kind is Kind.CHALLENGE and self._state == "hello":
             self._meet(one)
         elif one.kind is Kind.PROOF and self._state == "proof":
             self._check_proof(one.body, MASTER)
-            self._state, self.ready = "ready", True
+            self._state = "ready"
+            self._believe()
         elif one.kind is Kind.ACCEPT and self._state == "ask":
             return self._accepted(Accept.unpack(one.body))
         elif self._state != "over":
@@ -284,11 +332,14 @@ class ReplicaSession(Session):
         return ()
 
     def _meet(self, one: Frame) -> None:
-        if Greeting.unpack(one.body) != (self._key is not None, self._compressed):
+        with_key, given = Greeting.unpack(one.body)
+        if with_key != (self._key is not None) or given not in (self.codec, Codec.NONE):
             self._refuse(Code.AUTHENTICATION, "the master does not want what it was asked for")
+        self.codec = Codec(given)
         self._challenge = bytes(one.body)
         if self._key is None:
-            self._state, self.ready = "ready", True
+            self._state = "ready"
+            self._believe()
         else:
             self._prove(REPLICA)
             self._state = "proof"
@@ -297,10 +348,12 @@ class ReplicaSession(Session):
         asked, term = self._ask, term_of(accept.epochs)
         assert asked is not None
         if any(asked.store_id) and asked.store_id != accept.store_id:
-            self._refuse(Code.OTHER_STORE, "replica and master are copies of different stores")
+            self._refuse(Code.OTHER_STORE, OTHER_STORE)
         if term < term_of(asked.epochs):
             text = f"a master of term {term}, where term {term_of(asked.epochs)} has begun"
             self._refuse(Code.FENCED, text, term_of(asked.epochs))
+        if asked.segment_bytes != accept.segment_bytes:
+            self._refuse_segments(asked.segment_bytes, accept.segment_bytes)
         empty = asked.begin == asked.end
         if not empty:
             common = common_end(asked.epochs, asked.end, accept.epochs, accept.end)
@@ -313,7 +366,8 @@ class ReplicaSession(Session):
             self._state = "over"
             return (CutTo(accept.start),)
         self._store.keep(Identity(accept.store_id, accept.epochs))
-        self._state, self._term, self._next = "data", term, accept.start
+        self._state = "over" if self._only_asks else "data"
+        self._term, self._next = term, accept.start
         return (Heartbeat(accept.start),)
 
     def _data(self, one: Frame) -> Data:
@@ -321,8 +375,10 @@ class ReplicaSession(Session):
         data = one.body[DATA.size :]
         if term != self._term or offset != self._next or not 0 < size <= DATA_MOST:
             raise ValueError(f"{size} bytes of term {term} at {offset}, not at {self._next}")
-        if one.flags & ZLIB:
-            data = _unpacked(data, size)
+        if one.flags not in (self.codec, Codec.NONE):
+            raise ValueError(f"compressed by {Codec(one.flags).name}, which was not agreed")
+        if one.flags:
+            data = unpacked(self.codec, data, size)
         if len(data) != size or end < offset + size:
             raise ValueError(f"{len(data)} bytes, not {size}, of a log that ends at {end}")
         self._next, self.master_end = offset + size, end
@@ -333,15 +389,3 @@ class ReplicaSession(Session):
             raise ValueError(f"the next bytes at {offset}, not at {self._next}")
         self.master_end = end
         return Heartbeat(offset)
-
-
-def _unpacked(data: memoryview, size: int) -> memoryview:
-    """ValueError for what is not the compressed form of so many bytes. No more are ever made."""
-    unpacker = zlib.decompressobj()
-    try:
-        plain = unpacker.decompress(data, size + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    if not unpacker.eof or unpacker.unused_data:
-        raise ValueError(f"compressed bytes of more, or of other, than {size}")
-    return memoryview(plain)

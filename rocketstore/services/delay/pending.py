@@ -210,17 +210,19 @@ class Delayed:
             end = cancel(engine, timers, _chosen(message))
         return self._promised(end)
 
-    def reschedule(self, message: str | PutResult | DelayedMessage, when: Timestamp) -> bool:
+    def reschedule(
+        self, message: str | PutResult | DelayedMessage, when: Timestamp | datetime.timedelta
+    ) -> bool:
         """Delivers a message with a time of its own at another time; at once where that is past.
         False: it is delivered or cancelled already.
 
-        Arguments and errors are those of `cancel`; `when` is milliseconds since 1970 or an aware
-        datetime.
+        Arguments and errors are those of `cancel`; `when` is milliseconds since 1970, an aware
+        datetime, or a timedelta from now.
         """
         from rocketstore.services.delay.cancelling import reschedule
 
-        when_ms = timestamp_ms("when", when)
         engine = self._writing("reschedule")
+        when_ms = engine.delayed_puts.moment_ms("when", when)
         with self._timers() as timers:
             _see_all(engine, timers)
             end = reschedule(engine, timers, _chosen(message), max(when_ms, 0))

@@ -22,15 +22,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.log.layout.atomic_files import remove_state_file
+from rocketstore.log.layout.rocketmq_json import read_json, write_with_copy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["WINDOW_BYTES", "Progress", "load", "progress_path", "save"]
+__all__ = ["WINDOW_BYTES", "Progress", "forget", "load", "progress_path", "save"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,18 +88,31 @@ def load(layout: StoreLayout) -> Progress:
     )
 
 
-def save(layout: StoreLayout, progress: Progress) -> None:
-    """Replaces the file, and the copy of a broker, if there is one: the broker takes it for a bad
-    file. OSError where it cannot be written."""
+def forget(layout: StoreLayout) -> None:
+    """The next start finds in the log what was delivered. OSError where the file cannot go."""
     path = progress_path(layout)
-    text = _as_text(progress)
-    copy = path.with_name(path.name + ".bak")
-    if copy.is_file() and not copy.is_symlink():
-        write_state_file(layout, copy, text)
-    write_state_file(layout, path, text)
+    remove_state_file(path.with_name(path.name + ".bak"))  # it counts where there is no file
+    remove_state_file(path)
+
+
+def save(layout: StoreLayout, progress: Progress) -> None:
+    """Replaces the file. Without `begin` it is what a broker writes. OSError."""
+    write_with_copy(layout, progress_path(layout), _as_text(progress))
 
 
 def _as_text(progress: Progress) -> str:
+    table = ",".join(f"\n\t\t{q + 1}:{offset}" for q, offset in sorted(progress.offsets.items()))
+    own = []
+    if progress.begin is not None:
+        _count_change(progress)
+        left = {str(q + 1): at for q, at in sorted(progress.undelivered.items()) if at}
+        own = [f'\t"rocketstore":{json.dumps({"from": progress.begin, "undelivered": left})}']
+    parts = [f'\t"{name}":{json.dumps(value)}' for name, value in progress.rest.items()]
+    parts += [f'\t"offsetTable":{{{table}\n\t}}', *own]
+    return "{\n" + ",\n".join(parts) + "\n}"
+
+
+def _count_change(progress: Progress) -> None:
     version = progress.rest.get("dataVersion")
     counter = version.get("counter") if isinstance(version, dict) else None
     counter = counter + 1 if type(counter) is int and 0 <= counter < MAX_OFFSET else 1
@@ -109,12 +122,6 @@ def _as_text(progress: Progress) -> str:
         "stateVersion": state if type(state) is int else 0,
         "timestamp": time.time_ns() // 1_000_000,
     }
-    table = ",".join(f"\n\t\t{q + 1}:{offset}" for q, offset in sorted(progress.offsets.items()))
-    left = {str(q + 1): offsets for q, offsets in sorted(progress.undelivered.items()) if offsets}
-    own = {"from": progress.begin or 0, "undelivered": left}
-    parts = [f'\t"{name}":{json.dumps(value)}' for name, value in progress.rest.items()]
-    parts += [f'\t"offsetTable":{{{table}\n\t}}', f'\t"rocketstore":{json.dumps(own)}']
-    return "{\n" + ",\n".join(parts) + "\n}"
 
 
 def _level(text: object) -> int | None:

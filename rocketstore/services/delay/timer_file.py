@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import (
     read_state_file,
+    remove_state_file,
     unlink_if_there,
     write_state_file,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.delay.timer_table import TimerTable
 
-__all__ = ["Anchor", "load", "make_directory", "save", "state_path", "tidy"]
+__all__ = ["Anchor", "forget", "load", "make_directory", "save", "state_path", "tidy"]
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,13 @@ def save(layout: StoreLayout, table: TimerTable, begin: int, anchor: Anchor | No
     write_state_file(layout, state_path(layout), b"%08x\n" % zlib.crc32(text) + text)
     for number in table.take_old():
         unlink_if_there(str(run_path(layout, number)))
+
+
+def forget(layout: StoreLayout) -> None:
+    """The next start reads the timer topic. OSError where the file cannot go."""
+    path = state_path(layout)
+    if not layout.timers.is_symlink() and path.exists():
+        remove_state_file(path)
 
 
 def tidy(layout: StoreLayout, table: TimerTable) -> None:

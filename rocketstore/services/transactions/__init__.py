@@ -17,4 +17,5 @@ A transaction of several messages and offsets, `Store.transaction`, has a form o
 commit_records: the record that holds all of it.
 commits: appends it with its copies, stores the offsets, and finishes what a crash cut.
 store_transaction: what a program collects, and its end.
+copied_progress: what a copy does about them, at a cut and at its promotion.
 """

@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING
 from rocketstore._native.format import index_file
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
 from rocketstore.consuming.commit_journal import read_journal
-from rocketstore.consuming.group_offsets import (
-    MAX_DEPTH,
-    MAX_FILE_BYTES,
-    ConsumerOffsets,
-    entries_without_sense,
-)
-from rocketstore.errors import CorruptRecordError
+from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
+from rocketstore.consuming.offset_tables import entries_without_sense
+from rocketstore.errors import CorruptRecordError, ReplicationError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
 from rocketstore.log.index.names import is_index_name
 from rocketstore.log.index.store import IndexStore
@@ -22,6 +18,7 @@ from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocketmq_json import read_json
 from rocketstore.log.recovery.fingerprint import DISCARDED
+from rocketstore.replication.state import load_state
 from rocketstore.tools._verify.broker import check_side_file
 from rocketstore.tools._verify.holes import hole_at
 
@@ -33,7 +30,14 @@ if TYPE_CHECKING:
     from rocketstore.tools.report import Findings
     from rocketstore.values.callbacks import Progress
 
-__all__ = ["check_checkpoint", "check_offsets", "offsets_fault", "own_checkpoint", "walk_index"]
+__all__ = [
+    "check_checkpoint",
+    "check_offsets",
+    "check_role",
+    "offsets_fault",
+    "own_checkpoint",
+    "walk_index",
+]
 
 # The greatest number of seconds that an entry can hold.
 LATE_MOST_S = 0x7FFFFFFF
@@ -229,6 +233,18 @@ def _lost_groups(layout: StoreLayout) -> str:
     names = sorted(keys)
     shown = ", ".join(names[:NAMED_MAX]) + (" …" if len(names) > NAMED_MAX else "")
     return f"holds no offset, and once held those of {shown}: they start over" if names else ""
+
+
+def check_role(layout: StoreLayout, findings: Findings) -> None:
+    """The role in replication can be read, without which no open for writing begins."""
+    try:
+        load_state(layout)
+    except (OSError, ReplicationError):
+        text = (
+            "does not say the role of this store, which opens with mode='r' only; restore the file,"
+            " or make a new copy of the master in another directory"
+        )
+        findings.add("config", str(layout.replication), 0, text, code="role")
 
 
 def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:

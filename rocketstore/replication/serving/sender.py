@@ -7,21 +7,26 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import ReplicationError
+from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.link import (
     Acknowledged,
     Asked,
     Buffer,
+    Ended,
     Event,
     Fenced,
     MasterLink,
 )
+from rocketstore.replication.serving.sent_offsets import OFFSETS_EVERY_S, SentOffsets
+from rocketstore.replication.transport import end_tasks, in_thread
 
 if TYPE_CHECKING:
+    from rocketstore.replication.protocol.compression import CodecName
     from rocketstore.replication.settings import Master
     from rocketstore.replication.transport import Channel
 
@@ -37,7 +42,7 @@ LAST_WORD_S: Final = 2.0
 RECEIVE_BYTES: Final = 64 << 10
 #: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
 REPLIES_MAX: Final = 64
-#: Frames whose times of sending are known, count, for the lag.
+#: Ends of the log whose times are known, count, for the lag.
 TIMES_MAX: Final = 4096
 #: How often a silence is looked at within its limit, count.
 TIMES_A_LIMIT: Final = 8
@@ -53,12 +58,14 @@ class LogSource:
         end: Callable[[], int],
         begin: Callable[[], int],
         piece: Callable[[int, int], memoryview | None],
+        groups: Callable[[], Mapping[str, object]],
     ) -> None:
         """`end()`: what may be sent ends here; `piece(offset, most)`: bytes of one segment from an
-        offset on, None if the log has none there."""
+        offset on, None if the log has none there; `groups()`: stored offsets."""
         self.end = end
         self.begin = begin
         self.piece = piece
+        self.groups = groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,7 @@ class ConnectedReplica:
 
     `sent`, `received` and `synced` are physical offsets: how far the log went out, and how far the
     replica says that it has it, and has it on its disk. `lag_bytes` is what the disk of the replica
-    lacks, and `lag_ms` how long ago the first byte was sent that it has not acknowledged.
+    lacks, and `lag_ms` for how long this connection has known that it lacks some of it.
     """
 
     address: str
@@ -80,6 +87,7 @@ class ConnectedReplica:
     lag_ms: int
     bytes_sent: int
     bytes_per_s: int
+    compression: CodecName | None
 
 
 class ReplicaSender:
@@ -94,9 +102,11 @@ class ReplicaSender:
         acknowledged: Callable[[ReplicaSender, int], None],
         idle: Callable[[], None],
         fenced: Callable[[int], None],
+        take_place: Callable[[], None],
     ) -> None:
         """`acknowledged(self, synced)`; `idle()`: this one waits until the log has grown and `wake`
-        was called; `fenced(epoch)`: the peer knows a later epoch than this store has."""
+        was called; `fenced(epoch)`: the peer knows a later epoch than this store has;
+        `take_place()`: the peer asks for the log, ReplicationError where there is no place."""
         self.link = link
         self._channel = channel
         self._source = source
@@ -104,17 +114,29 @@ class ReplicaSender:
         self._acknowledged = acknowledged
         self._idle = idle
         self._fenced = fenced
+        self._take_place = take_place
         self._woken = asyncio.Event()
         self._replies: deque[Buffer] = deque()
         self._began = self._heard = self._said = time.monotonic()
-        self._next_allowed = 0.0
         self.asked: int | None = None
-        #: Where the log of the replica begins, if that is known, else 0.
+        #: Where what the replica has begins, as far as that is known.
         self.copy_begin = 0
         self.position = self.received = self.synced = 0
         self._times: deque[tuple[int, float]] = deque()
         self._bytes_sent = 0
         self._rate = _Rate()
+        self._pace = _Pace(settings.max_bytes_per_s)
+        self._offsets = SentOffsets(source.groups, source.end) if link.carries_offsets else None
+        #: Up to where the replica is sent the log before this end takes leave; None: it does not.
+        self._last: int | None = None
+
+    def take_leave(self, end: int) -> None:
+        """Ends the connection once the replica has synced the log up to `end`, and was sent the
+        offsets of now."""
+        self._last = end
+        if self._offsets is not None:
+            self._offsets.end()
+        self._woken.set()
 
     def wake(self) -> None:
         """The log may have grown."""
@@ -135,6 +157,7 @@ class ReplicaSender:
             lag_ms=0 if first is None else int((now - first[1]) * 1000),
             bytes_sent=self._bytes_sent,
             bytes_per_s=self._rate.at(now),
+            compression=codec_name(self.link.codec),
         )
 
     async def run(self) -> None:
@@ -150,9 +173,7 @@ class ReplicaSender:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(tasks)
         if self.asked is None and self._replies:  # why it is refused; no frame is under way
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(LAST_WORD_S):
@@ -187,10 +208,12 @@ class ReplicaSender:
             if now >= heard + limit_s:
                 what = "for" if self.asked is not None else "that asks for the log in"
                 raise ReplicationError(f"it said nothing {what} {limit_s:g} s")
-            if now >= self._said + heartbeat_s:
+            if now >= self._said + heartbeat_s or (self._offsets and self._offsets.changed):
                 self._woken.set()
             due = min(heard + limit_s, max(self._said, now) + heartbeat_s)
-            await asyncio.sleep(min(due - now, limit_s / TIMES_A_LIMIT, heartbeat_s))
+            await asyncio.sleep(
+                min(due - now, limit_s / TIMES_A_LIMIT, heartbeat_s, OFFSETS_EVERY_S)
+            )
 
     def _answer(self, replies: Sequence[Buffer]) -> None:
         if replies:
@@ -204,6 +227,8 @@ class ReplicaSender:
             self._take_acknowledged(event)
         elif isinstance(event, Asked):
             self._take_asked(event)
+        elif isinstance(event, Ended):
+            raise ConnectionError(event.why)
         elif isinstance(event, Fenced):
             self._fenced(event.epoch)
             raise ReplicationError(f"it knows a later epoch of this history, {event.epoch}")
@@ -223,6 +248,11 @@ class ReplicaSender:
                 f"it asks for the log from {offset} on, which begins at {begin}: copy the store, "
                 "or begin a new replica"
             )
+        try:
+            self._take_place()
+        except ReplicationError as error:
+            self.link.no_place(str(error))
+            raise
         self.position = offset
         self.asked = offset
         self._woken.set()
@@ -238,6 +268,8 @@ class ReplicaSender:
         while self._times and self._times[0][0] <= event.synced:
             self._times.popleft()
         self._acknowledged(self, event.synced)
+        if self._last is not None:
+            self._woken.set()
 
     # ---- out ----
 
@@ -250,6 +282,11 @@ class ReplicaSender:
                 await self._channel.send([self._replies.popleft()])
                 continue
             serving = self.asked is not None and self.link.ready
+            if serving and self._offsets is not None and self._offsets.due(self.position):
+                await self._send_offsets(self._offsets)
+                continue
+            if serving and self._has_all():
+                return await self._send_last_word()
             if serving and await self._send_piece():
                 continue
             if serving and time.monotonic() >= self._said + heartbeat_s:
@@ -261,11 +298,34 @@ class ReplicaSender:
                 continue  # before whoever moves it was told to say so
             await self._woken.wait()
 
+    async def _send_offsets(self, offsets: SentOffsets) -> None:
+        """Sends what the groups of this store have, as far as the replica was not told."""
+        frames = self.link.offsets(await offsets.take())
+        while (one := await in_thread(next, frames, None)) is not None:
+            await self._channel.send([one])
+        self._said = time.monotonic()
+
+    def _has_all(self) -> bool:
+        """Whether this end takes leave, and the replica has what it is to have before."""
+        if self._last is None or self.synced < self._last:
+            return False
+        return self._offsets is None or self._offsets.over
+
+    async def _send_last_word(self) -> None:
+        """Returns at once where the protocol has no such word, else once cancelled: the replica, which
+        ends the connection, has stored what came before."""
+        self.link.no_place("the master closes")
+        if replies := self.link.replies():
+            await self._channel.send(replies)
+            await asyncio.get_running_loop().create_future()
+
     async def _send_piece(self) -> bool:
         """Sends the next bytes of the log. False: there are none."""
-        if self.position >= self._source.end():
+        end = self._source.end()
+        if self.position >= end:
             return False
-        piece = self._source.piece(self.position, self._most())
+        self._note_end(end)
+        piece = self._source.piece(self.position, self._pace.most(self.link.data_most))
         if piece is None:
             raise ReplicationError(
                 f"the log has no bytes at {self.position} any more: it begins at "
@@ -273,26 +333,46 @@ class ReplicaSender:
             )
         size = len(piece)
         self.position += size  # it may acknowledge before the last byte has left
-        if len(self._times) < TIMES_MAX:
-            self._times.append((self.position, time.monotonic()))
-        await self._channel.send(self.link.data(self.position - size, piece))
-        del piece  # it keeps a mapping
+        if self.link.codec:  # neither other replicas nor their acknowledgements wait for it
+            frames = await in_thread(self.link.data, self.position - size, piece)
+        else:
+            frames = self.link.data(self.position - size, piece)
+        await self._channel.send(frames)
+        del piece, frames  # they keep a mapping
         self._said = now = time.monotonic()
         self._bytes_sent += size
         self._rate.add(now, size)
-        await self._keep_pace(now, size)
+        await self._pace.keep(now, size)
         return True
 
-    def _most(self) -> int:
-        limit = self._settings.max_bytes_per_s
-        most = self.link.data_most
-        return most if limit is None else max(1, min(most, int(limit * BURST_S)))
-
-    async def _keep_pace(self, now: float, size: int) -> None:
-        limit = self._settings.max_bytes_per_s
-        if limit is None:
+    def _note_end(self, end: int) -> None:
+        """The log ended there at this moment; the replica lacks it until it acknowledges it."""
+        last, since = self._times[-1] if self._times else (0, 0.0)
+        if end <= last:
             return
-        self._next_allowed = max(self._next_allowed, now - BURST_S) + size / limit
+        if len(self._times) < TIMES_MAX:
+            since = time.monotonic()
+        else:
+            self._times.pop()
+        self._times.append((end, since))
+
+
+class _Pace:
+    """A limit of bytes a second, or None."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._next_allowed = 0.0
+
+    def most(self, most: int) -> int:
+        """What one piece may have, at most `most`."""
+        return most if self._limit is None else max(1, min(most, int(self._limit * BURST_S)))
+
+    async def keep(self, now: float, size: int) -> None:
+        """Waits, after `size` bytes that went out, until the next may."""
+        if self._limit is None:
+            return
+        self._next_allowed = max(self._next_allowed, now - BURST_S) + size / self._limit
         if self._next_allowed > now:
             await asyncio.sleep(self._next_allowed - now)
 

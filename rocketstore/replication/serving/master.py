@@ -7,8 +7,10 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Hashable
+import ssl
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.futex import EventFd
@@ -19,12 +21,15 @@ from rocketstore.replication.lease import keep_lease
 from rocketstore.replication.protocol.classic import ClassicMasterLink
 from rocketstore.replication.protocol.link import MasterLink
 from rocketstore.replication.protocol.session import MasterSession
-from rocketstore.replication.quorum import Quorum
 from rocketstore.replication.roles import fence_of, take_master_role
-from rocketstore.replication.sender import ConnectedReplica, LogSource, ReplicaSender
+from rocketstore.replication.serving.quorum import Quorum
+from rocketstore.replication.serving.sender import ConnectedReplica, LogSource, ReplicaSender
+from rocketstore.replication.serving.strangers import WAITING_MOST, WaitingRoom
 from rocketstore.replication.settings import Master
 from rocketstore.replication.state import load_state
-from rocketstore.replication.transport import LoopThread, accepted, listener
+from rocketstore.replication.transport import LoopThread, accept, accepted, end_tasks, listener
+from rocketstore.replication.warnings import Warnings
+from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore.store_info import StoreFacts
@@ -35,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 #: After an accept that failed, as when descriptors ran out, seconds.
 ACCEPT_AGAIN_S: Final = 0.2
+#: Longest time at the end of a store for what replicas lack, seconds.
+LEAVE_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -66,9 +73,11 @@ class MasterService:
         state = load_state(engine.layout) or take_master_role(engine)
         self._compared = MasterLog(engine, state)
         # Replaced as a whole: any thread looks.
-        self._senders: tuple[ReplicaSender, ...] = ()
+        self._senders: Mapping[asyncio.Task[None], ReplicaSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listener = listener(settings.listen, settings.max_replicas)
+        self._room = WaitingRoom()
+        self._warnings = (Warnings(), Warnings())  # of strangers, of replicas
+        self._listener = listener(settings.listen, settings.max_replicas + WAITING_MOST)
         self.address = _text(self._listener.getsockname())
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._moved = EventFd(self._bell)
@@ -81,7 +90,8 @@ class MasterService:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends all connections. Idempotent."""
+        """Ends all connections; replicas that are near have what they lack before, or after some
+        time not. Idempotent."""
         self._thread.stop()
         if self._bell < 0:
             return
@@ -96,7 +106,7 @@ class MasterService:
     @property
     def replicas(self) -> tuple[ConnectedReplica, ...]:
         """The replicas that are connected."""
-        return tuple(sender.snapshot() for sender in self._senders)
+        return tuple(sender.snapshot() for sender in self._senders.values())
 
     @property
     def connections(self) -> int:
@@ -105,7 +115,7 @@ class MasterService:
 
     @property
     def refused(self) -> int:
-        """How many connections came while there were `max_replicas`."""
+        """How many asked for the log while there were `max_replicas`."""
         return self._counts.refused
 
     @property
@@ -125,13 +135,16 @@ class MasterService:
     def _needs_from(self) -> int | None:
         """Retention keeps what a replica is sent next, unless it is so far behind that no put waits
         for it: a replica that hangs does not fill the disk of its master."""
+        return min((sender.position for sender in self._near().values()), default=None)
+
+    def _near(self) -> dict[asyncio.Task[None], ReplicaSender]:
+        """The replicas that are sent the log, and for which a put may wait."""
         end, most = self._source.end(), self.settings.max_lag_bytes
-        near = [
-            sender.position
-            for sender in self._senders
+        return {
+            task: sender
+            for task, sender in self._senders.items()
             if sender.asked is not None and end - sender.position < most
-        ]
-        return min(near, default=None)
+        }
 
     # ---- in the loop ----
 
@@ -141,45 +154,70 @@ class MasterService:
         try:
             while True:
                 try:
-                    sock, address = await loop.sock_accept(self._listener)
+                    sock, address = await accept(self._listener)
                 except OSError as error:
-                    logger.warning("%s: no replica was accepted: %s", self._engine.path, error)
+                    line = self._warnings[False].line(str(error), str(error))
+                    if line is not None:
+                        logger.warning("%s: no replica was accepted: %s", self._engine.path, line)
                     await asyncio.sleep(ACCEPT_AGAIN_S)
-                    continue
-                if len(self._tasks) >= self.settings.max_replicas:
-                    self._counts.refused += 1
-                    self._note(
-                        ReplicationError(
-                            f"replica {_text(address)}: refused, max_replicas = "
-                            f"{self.settings.max_replicas} are connected"
-                        )
-                    )
-                    sock.close()
                     continue
                 self._counts.connections += 1
                 task = asyncio.create_task(self._attend(sock, _text(address)))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(self._gone)
+                # Not in the task: one that is cancelled before its first line has no `finally`.
+                task.add_done_callback(lambda _, sock=sock: sock.close())  # type: ignore[misc]
+                self._room.enter(task, address[0])
+                await asyncio.sleep(self._room.pause_s())
         finally:
-            loop.remove_reader(self._bell)
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            try:
+                await self._take_leave()
+            finally:
+                loop.remove_reader(self._bell)
+                await end_tasks(self._tasks)
+
+    async def _take_leave(self) -> None:
+        """Sends each replica that is near the rest of the log, and the offsets of groups. An operator
+        can then promote any of these replicas, and nothing is lost."""
+        end = self._engine.positions.wrote
+        self._log.request_flush(end)  # it may be visible only then
+        near = self._near()
+        for sender in near.values():
+            sender.take_leave(end)
+        if near:
+            await asyncio.wait(near, timeout=LEAVE_S)
 
     def _link(self) -> MasterLink:
         """What a connection speaks."""
         if self.settings.protocol == "rocketmq":
             return ClassicMasterLink()
-        return MasterSession(self._compared, self.settings.key)
+        return MasterSession(
+            self._compared, self.settings.key, compression=self.settings.compression
+        )
 
     def _log_moved(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._bell, 8)
-        for sender in self._senders:
+        for sender in self._senders.values():
             sender.wake()
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._room.leave(task)
+        self._tasks.discard(task)
+
+    def _take_place(self, task: asyncio.Task[None]) -> None:
+        """A peer that has proved what it must asks for the log."""
+        most = self.settings.max_replicas
+        if len(self._tasks) - len(self._room) >= most:
+            self._counts.refused += 1
+            raise ReplicationError(f"refused, max_replicas = {most} are connected")
+        self._room.leave(task)
 
     async def _attend(self, sock: socket.socket, peer: str) -> None:
         """One connection, from its first byte to its last."""
+        task = asyncio.current_task()
+        assert task is not None
+        sender: ReplicaSender | None = None
         try:
             with contextlib.closing(await accepted(sock, peer, self.settings.tls)) as channel:
                 sender = ReplicaSender(
@@ -190,28 +228,35 @@ class MasterService:
                     self._acknowledged,
                     self._moved.arm,
                     self._hear_of_epoch,
+                    partial(self._take_place, task),
                 )
-                self._senders = (*self._senders, sender)
+                self._senders = {**self._senders, task: sender}
                 try:
                     await sender.run()
                 finally:
                     self._left(sender)
-                    self._senders = tuple(one for one in self._senders if one is not sender)
+                    self._senders = {
+                        other: one for other, one in self._senders.items() if one is not sender
+                    }
                     self._counts.bytes_sent += sender.snapshot().bytes_sent
         except ReplicationError as error:
-            self._note(ReplicationError(f"replica {peer}: {error}"))
+            self._note(ReplicationError(f"replica {peer}: {error}"), sender)
         except OSError as error:
-            logger.info("%s: replica %s: %s", self._engine.path, peer, error)
+            if sender is not None and sender.asked is not None:
+                logger.info("%s: replica %s: %s", self._engine.path, peer, error)
+            elif sender is None and (reason := _refusal(error)):
+                self._note(ReplicationError(f"replica {peer}: no TLS: {reason}"), None)
         except Exception as error:  # of the store, or a fault of ours: nobody awaits this task
-            self._note(ReplicationError(f"replica {peer}: {error!r}"))
-        finally:
-            sock.close()
+            self._note(ReplicationError(f"replica {peer}: {error!r}"), sender)
 
-    def _note(self, error: ReplicationError) -> None:
+    def _note(self, error: ReplicationError, sender: ReplicaSender | None) -> None:
         """Each kind of trouble is logged once: the replica comes again and again."""
-        before, self.last_error = self.last_error, error
-        if str(before).partition(": ")[2] != str(error).partition(": ")[2]:
-            logger.warning("%s: disconnected: %s", self._engine.path, error)
+        self.last_error = without_frames(error)
+        proved = self.settings.proves and sender is not None and sender.link.ready
+        text = str(error)
+        line = self._warnings[proved].line(text.partition(": ")[2], text)
+        if line is not None:
+            logger.warning("%s: disconnected: %s", self._engine.path, line)
 
     def _acknowledged(self, sender: ReplicaSender, synced: int) -> None:
         # Of one machine that came again its older connection may still be there.
@@ -240,7 +285,20 @@ def _source_of(engine: WritingEngine) -> LogSource:
         size = min(positions.visible, file.end_offset, offset + most) - offset
         return file.view(offset - file.start_offset, size)
 
-    return LogSource(lambda: positions.visible, lambda: engine.commit_log.begin_offset, piece)
+    return LogSource(
+        lambda: positions.visible,
+        lambda: engine.commit_log.begin_offset,
+        piece,
+        lambda: engine.offsets.table,
+    )
+
+
+def _refusal(error: OSError) -> str:
+    """Why this end or the peer refused a handshake of TLS, in OpenSSL's words; "": the connection
+    broke."""
+    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
+        return ""
+    return (error.reason or str(error)).replace("_", " ").lower()
 
 
 def _text(address: tuple[str, int]) -> str:

@@ -1,0 +1,123 @@
+"""What a table of stored offsets says: {"topic@group": {"queue id": offset}}.
+
+Functions of a table alone. RocketMQ and hands may have left anything in it; what makes no sense is
+no offset, and stays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from rocketstore.consuming.commit_journal import Moved
+
+__all__ = [
+    "BELIEVED_MAX",
+    "MAX_OFFSET",
+    "entries_without_sense",
+    "floors_in",
+    "goes_back",
+    "groups_in",
+    "offsets_of",
+    "rows_of",
+    "split_key",
+    "with_commits",
+]
+
+QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+# RocketMQ's own bound of a queue offset: a signed 64-bit number.
+MAX_OFFSET = (1 << 63) - 1
+#: Largest offset of a group at which a queue without messages begins; as many fit after it.
+BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
+
+
+def with_commits(merged: dict[str, object], commits: Collection[Moved]) -> dict[str, object]:
+    """The table with the commits that it lacks. Where the file no longer holds what a commit found
+    there, a merge or another program has stored a newer offset, which counts."""
+    table = dict(merged)
+    base = {key: dict(offsets_of(merged.get(key))) for key in {one.key for one in commits}}
+    for key, queue_id, was, now in commits:
+        if base[key].get(queue_id) == was:
+            row = table.get(key)
+            table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
+    return table
+
+
+def goes_back(
+    merged: Mapping[str, object], held: Mapping[str, object], new: Mapping[str, object]
+) -> bool:
+    """Whether a commit that `held` has, and the file, `merged`, has not, would count again over the
+    table `new`: it has for that queue what the commit found in the file."""
+    for key, row in held.items():
+        was = merged.get(key)
+        if row is not was and row is not new.get(key):
+            old, next_ = dict(offsets_of(was)), dict(offsets_of(new.get(key)))
+            if any(next_.get(n) == old.get(n) != at for n, at in offsets_of(row)):
+                return True
+    return False
+
+
+def split_key(key: str) -> tuple[str, str] | None:
+    """Topic and group of a key; neither can hold the sign between them."""
+    topic, separator, group = key.partition("@")
+    return (topic, group) if separator and topic and group and "@" not in group else None
+
+
+def groups_in(table: dict[str, object]) -> dict[str | None, tuple[str, ...]]:
+    """Groups with stored offsets, sorted, by topic; those of any topic by None."""
+    found: dict[str | None, set[str]] = {}
+    for topic, group in filter(None, map(split_key, table)):
+        for of in (topic, None):
+            found.setdefault(of, set()).add(group)
+    return {of: tuple(sorted(groups)) for of, groups in found.items()}
+
+
+def floors_in(table: dict[str, object], most: int = MAX_OFFSET) -> dict[tuple[str, int], int]:
+    """The largest offset that any group has stored, of those up to `most`, by topic and queue id."""
+    found: dict[tuple[str, int], int] = {}
+    for topic, _, queue_id, offset in rows_of(table):
+        if offset <= most:
+            found[topic, queue_id] = max(offset, found.get((topic, queue_id), 0))
+    return found
+
+
+def rows_of(table: dict[str, object]) -> Iterator[tuple[str, str, int, int]]:
+    """Topic, group, queue id and offset of all that makes sense."""
+    for key, row in table.items():
+        pair = split_key(key)
+        if pair is not None:
+            for queue_id, offset in offsets_of(row):
+                yield *pair, queue_id, offset
+
+
+def entries_without_sense(table: Mapping[str, object], key: str | None = None) -> list[str]:
+    """What a table of offsets, or the row of one topic and group, has that is no offset of a queue:
+    its group starts over there."""
+    found = []
+    for name, row in table.items():
+        if key is not None and name != key:
+            continue
+        if not isinstance(row, dict):
+            found.append(f"{name} = {row!r:.40} is no object")
+            continue
+        known = {str(queue_id) for queue_id, _ in offsets_of(row)}
+        found += [f"{name}: queue {q!r:.40} = {row[q]!r:.40}" for q in row if q not in known]
+        if split_key(name) is None:
+            found.append(f"{name!r:.80} is no topic@group")
+    return found
+
+
+def offsets_of(row: object) -> Iterator[tuple[int, int]]:
+    """Queue ids and offsets that make sense; anything else in a row is left alone."""
+    if not isinstance(row, dict):
+        return
+    for queue_id, offset in row.items():
+        if not isinstance(queue_id, str) or QUEUE_ID.fullmatch(queue_id) is None:
+            continue
+        if int(queue_id) < 1 << 31 and type(offset) is int and 0 <= offset <= MAX_OFFSET:
+            yield int(queue_id), offset

@@ -1,0 +1,138 @@
+"""What a master keeps besides its log, in a copy: offsets of groups, and how far its services are.
+
+Offsets of groups come from the master. How far delivery of delayed messages is, each store finds in
+its log: what it knows of that holds for the log that it wrote itself, and is forgotten once another
+store writes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rocketstore.errors import RocketStoreError
+from rocketstore.replication.protocol.link import Offsets
+from rocketstore.replication.transport import in_thread
+from rocketstore.services.delay import forget_delays
+from rocketstore.services.transactions.copied_progress import set_progress_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketstore.engine.writing_engine import WritingEngine
+
+__all__ = ["KeptOffsets", "become_copy", "keep_group_offsets", "prepare_cut"]
+
+#: Before offsets that could not be stored are tried again, seconds.
+AGAIN_S: Final = 1.0
+
+
+def keep_group_offsets(
+    engine: WritingEngine, groups: Mapping[str, Mapping[int, int]], *, whole: bool
+) -> None:
+    """These are offsets of the master's groups: next queue offsets by queue id of each
+    "topic@group", none of one that is gone. `whole`: the master has no other groups; those that
+    only this copy has stay. Any thread may call it.
+
+    The copy should have all that the offsets speak of: the next open sets others back to the end of
+    their queue.
+
+    Raises:
+        DiskFullError, OSError: nothing is stored; with EFBIG as it could not be read again.
+    """
+    engine.offsets.take_from_master(groups, whole=whole)
+
+
+def become_copy(engine: WritingEngine) -> None:
+    """Called before the store is a copy on the disk: another one delivers what is delayed.
+
+    Raises:
+        OSError: it is not forgotten.
+    """
+    forget_delays(engine.layout)
+
+
+def prepare_cut(engine: WritingEngine, offset: int) -> None:
+    """Called before a cut of the log at this physical offset is ordered.
+
+    Raises:
+        OSError: nothing is cut.
+    """
+    forget_delays(engine.layout)
+    set_progress_back(engine, offset)
+
+
+class KeptOffsets:
+    """Offsets that came by one connection, until the log has what they speak of. Everything happens
+    in its loop, but the writing of files."""
+
+    def __init__(
+        self,
+        engine: WritingEngine,
+        note: Callable[[Exception], object],
+        listen: Callable[[], object],
+    ) -> None:
+        """`note(error)`: offsets could not be stored; they are tried again. `listen()`: `moved` is
+        to be set at the next flush."""
+        self._engine = engine
+        self._note = note
+        self._listen = listen
+        self._over = False
+        # What waits for the disk first, and all that came since in one.
+        self._waiting: list[Offsets] = []
+        #: Set when there may be something to store.
+        self.moved = asyncio.Event()
+
+    def take(self, came: Offsets) -> None:
+        """The master says so."""
+        waiting = self._waiting
+        if len(waiting) > 1 and not came.whole:
+            last = waiting.pop()
+            came = Offsets(came.end, last.whole, {**last.groups, **came.groups})
+        waiting[1:] = []
+        waiting.append(came)
+        self.moved.set()
+
+    def end(self) -> None:
+        """Nothing comes any more: `keep` returns once it has stored what came."""
+        self._over = True
+        self.moved.set()
+
+    def look(self) -> None:
+        """The disk has more."""
+        if self._waiting:
+            self.moved.set()
+
+    async def keep(self) -> None:
+        """Stores what came, once everything that it speaks of is on the disk, until `end`."""
+        engine = self._engine
+        while True:
+            self._listen()
+            self.moved.clear()
+            while self._waiting and self._waiting[0].end <= engine.positions.flushed:
+                offsets = self._waiting.pop(0)
+                while not await self._store(offsets):
+                    await asyncio.sleep(AGAIN_S)
+            if self._over and not self._waiting:
+                return
+            await self.moved.wait()
+
+    async def _store(self, offsets: Offsets) -> bool:
+        writing = asyncio.ensure_future(
+            in_thread(
+                partial(keep_group_offsets, self._engine, offsets.groups, whole=offsets.whole)
+            )
+        )
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # Nothing ends the thread, and those of the next connection must not come before.
+            await asyncio.gather(writing, return_exceptions=True)
+            raise
+        except (RocketStoreError, OSError) as error:  # the log goes on
+            self._note(error)
+            return getattr(error, "errno", None) == errno.EFBIG  # it would be as large again
+        return True

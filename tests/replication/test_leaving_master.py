@@ -1,0 +1,199 @@
+"""A master that closes: replicas that are near have all of it before they are disconnected."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore.replication import promote
+from rocketstore.replication.courses import CopiedLog
+from rocketstore.replication.master_state import KeptOffsets
+from rocketstore.replication.protocol.link import Ended, Offsets
+from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
+from tests.replication import ends, masters
+from tests.replication.classic_slave import ClassicSlave
+from tests.replication.copies import (
+    Peer,
+    address_of,
+    caught_up,
+    open_copy,
+    open_master,
+    put_some,
+    service_of,
+)
+from tests.support.small_store import STILL, open_small
+from tests.support.waiting import wait_until
+
+KEY = b"a key of 16 bytes or more"
+#: What no promise wants on the disk stays in memory.
+UNFLUSHED = {**STILL, "flush_timed": True, "durability": "memory", "visible": "flushed"}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that no slow machine reaches, and offsets that travel with the last word alone."""
+    monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 100.0)
+    monkeypatch.setattr("rocketstore.replication.transport.STOP_S", 200.0)
+    monkeypatch.setattr("rocketstore.replication.replica.LAST_OFFSETS_S", 100.0)
+    monkeypatch.setattr("rocketstore.replication.serving.sent_offsets.OFFSETS_EVERY_S", 1e6)
+
+
+def table_of(store: rocketstore.Store) -> dict[str, object]:
+    return dict(store._engine.offsets.table)  # type: ignore[attr-defined]
+
+
+def commit(store: rocketstore.Store, offset: int) -> None:
+    with store.consumer("orders", group="a", queue_id=0) as consumer:
+        consumer.commit({0: offset})
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("key", [None, KEY])
+def test_a_planned_switch_passes_nothing_on_twice(
+    tmp_path: Path, patient: None, caplog: pytest.LogCaptureFixture, key: bytes | None
+) -> None:
+    """The last commits and puts, those that no disk of the master has included."""
+    with open_master(tmp_path / "m", UNFLUSHED, key=key) as master:
+        put_some(master, 10)
+        master.flush()
+        commit(master, 1)
+        with open_copy(tmp_path / "c", master, key=key) as copy:
+            caught_up(copy, master)
+            wait_until(lambda: copy.groups("orders") == ["a"])
+            for number in range(3):
+                master.writer("orders", queue_id=0).put(b"%d" % number)
+            commit(master, 5)
+            end = master.end_offset
+            master.close()
+            assert copy.end_offset == end
+            assert table_of(copy) == {"orders@a": {"0": 5}}
+            assert "the peer says: the master closes" in caplog.text
+    promote(tmp_path / "c")
+    with (
+        open_small(tmp_path / "c") as store,
+        store.consumer("orders", group="a", queue_id=0) as consumer,
+    ):
+        assert consumer.positions == {0: 5}
+        assert [one.body for one in consumer.poll(20)][-3:] == [b"0", b"1", b"2"]
+
+
+def test_a_slave_gets_the_end_of_the_log(tmp_path: Path, patient: None) -> None:
+    with (
+        masters.open_master(tmp_path, UNFLUSHED) as (store, master),
+        ClassicSlave(master.address) as slave,
+    ):
+        store.writer("orders").put(b"on the disk", durability="disk")
+        wait_until(lambda: slave.end == store.end_offset)
+        store.writer("orders").put(b"in memory")
+        end = store.end_offset
+        assert slave.end < end
+        store.close()
+        assert slave.ended.wait(20)
+        assert slave.end == end
+
+
+def test_a_replica_that_takes_nothing_holds_up_no_other(tmp_path: Path, patient: None) -> None:
+    with open_master(tmp_path / "m", silence_limit=timedelta(minutes=9)) as master:
+        put_some(master, 10)
+        commit(master, 1)
+        with (
+            open_copy(tmp_path / "c", master) as copy,
+            Peer(address_of(master), ends.Log(replica_id=b"p" * 16)) as peer,
+        ):
+            wait_until(lambda: copy.groups("orders") == ["a"])
+            wait_until(lambda: len(master.replication.peers) == 2)
+            commit(master, 5)
+            closing = threading.Thread(target=master.close)
+            closing.start()
+            wait_until(lambda: table_of(copy) == {"orders@a": {"0": 5}})
+            assert closing.is_alive()
+            peer.end()
+            closing.join()
+
+
+def test_a_replica_that_takes_nothing_holds_the_close_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 0.05)
+    with open_master(tmp_path) as master:
+        put_some(master, 10)
+        with Peer(address_of(master), ends.Log()):
+            wait_until(lambda: len(master.replication.peers) == 1)
+            thread = service_of(master)._thread
+            master.close()
+            assert not thread.alive
+
+
+def test_offsets_before_the_last_word_count() -> None:
+    """Both may come in one piece."""
+    log = ends.master_of(b"x" * 100)
+    sender, replica = MasterSession(log), ReplicaSession(ends.copy_of(log, 100))
+    wire = ends.Wire(sender, replica)
+    wire.greet()
+    offsets = Offsets(100, True, {"t@a": {0: 1}})
+    last = ends.joined(sender.offsets(offsets))
+    sender.no_place("the master closes")
+    last += ends.joined(sender.replies())
+    assert replica.receive(memoryview(last)) == [offsets, Ended("the peer says: the master closes")]
+
+
+def test_offsets_that_came_are_stored_after_the_connection() -> None:
+    """Once the disk has the log that they speak of, and not before."""
+    stored: list[Any] = []
+    listens: list[bool] = []
+    engine: Any = SimpleNamespace(
+        positions=SimpleNamespace(flushed=0),
+        offsets=SimpleNamespace(take_from_master=lambda groups, whole: stored.append(groups)),
+    )
+
+    async def scene() -> None:
+        kept = KeptOffsets(engine, stored.append, lambda: listens.append(True))
+        kept.take(Offsets(100, True, {"t@a": {0: 1}}))
+        kept.end()
+        task = asyncio.create_task(kept.keep())
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        assert listens and not stored
+        engine.positions.flushed = 100
+        kept.moved.set()
+        async with asyncio.timeout(60):
+            await task
+        assert stored == [{"t@a": {0: 1}}]
+
+    asyncio.run(scene())
+
+
+def test_a_broken_connection_leaves_no_offsets_that_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None
+) -> None:
+    """The copy brings the log that they speak of to its disk first."""
+    monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 0.0)
+    came, slow = threading.Event(), True
+    take, sync_soon = KeptOffsets.take, CopiedLog.sync_soon
+
+    def taken(kept: KeptOffsets, offsets: Offsets) -> None:
+        take(kept, offsets)
+        came.set()
+
+    def synced(log: CopiedLog, *, now: bool) -> None:
+        if not slow:
+            sync_soon(log, now=now)
+
+    monkeypatch.setattr(KeptOffsets, "take", taken)
+    monkeypatch.setattr(CopiedLog, "sync_soon", synced)
+    with open_master(tmp_path / "m") as master:
+        put_some(master, 10)
+        commit(master, 5)
+        with open_copy(tmp_path / "c", master, UNFLUSHED) as copy:
+            assert came.wait(100)
+            assert not table_of(copy)
+            slow = False
+            master.close()
+            wait_until(lambda: table_of(copy) == {"orders@a": {"0": 5}})

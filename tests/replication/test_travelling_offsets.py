@@ -1,0 +1,245 @@
+"""The offsets of a master's groups on a copy: as they were at a moment of which it has the log."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rocketstore import ReplicaStoreError, Store
+from rocketstore.replication import promote
+from rocketstore.replication.master_state import KeptOffsets
+from rocketstore.replication.protocol.link import Offsets
+from tests.replication.copies import (
+    SOON,
+    address_of,
+    caught_up,
+    copy_of,
+    open_copy,
+    open_master,
+    put_some,
+    service_of,
+)
+from tests.replication.cutting_proxy import CuttingProxy
+from tests.support.small_store import open_small
+from tests.support.waiting import wait_until
+
+
+def table_of(store: Store) -> dict[str, object]:
+    return dict(store._engine.offsets.table)  # type: ignore[attr-defined]
+
+
+def commit(store: Store, group: str, offset: int, queue_id: int = 0) -> None:
+    with store.consumer("orders", group=group, queue_id=queue_id) as consumer:
+        consumer.commit({queue_id: offset})
+
+
+def remove(store: Store, key: str) -> None:
+    """As a tool that deletes a group does."""
+    store._engine.offsets.take_from_master({key: {}}, whole=False)  # type: ignore[attr-defined]
+
+
+def same_groups(copy: Store, master: Store) -> None:
+    wait_until(lambda: table_of(copy) == table_of(master), lambda: str(table_of(copy)))
+
+
+def test_a_copy_that_connects_gets_all_groups(tmp_path: Path) -> None:
+    with open_master(tmp_path / "m") as master:
+        put_some(master)
+        for number in range(50):
+            commit(master, f"group{number}", number % 20)
+        with open_copy(tmp_path / "c", master) as copy:
+            same_groups(copy, master)
+    with open_small(tmp_path / "c", mode="r") as reader:
+        assert len(reader.groups("orders")) == 50
+
+
+def test_commits_resets_and_removed_groups_travel(tmp_path: Path) -> None:
+    with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master) as copy:
+        put_some(master)
+        commit(master, "a", 7)
+        commit(master, "b", 5, queue_id=1)
+        same_groups(copy, master)
+        commit(master, "a", 2)
+        same_groups(copy, master)
+        assert table_of(copy)["orders@a"] == {"0": 2}
+        remove(master, "orders@a")
+        same_groups(copy, master)
+        assert copy.groups("orders") == ["b"]
+
+
+def test_groups_of_the_copy_alone_stay(tmp_path: Path) -> None:
+    with open_master(tmp_path / "m") as master:
+        put_some(master)
+        commit(master, "a", 7)
+        for _ in range(2):
+            with open_copy(tmp_path / "c", master) as copy:
+                wait_until(lambda copy=copy: "orders@a" in table_of(copy))
+                commit(copy, "mine", 3)
+                with pytest.raises(ReplicaStoreError, match="'a' of topic 'orders'"):
+                    commit(copy, "a", 9)
+                # The group may be read from where it is.
+                with copy.consumer("orders", group="a", queue_id=0) as consumer:
+                    assert consumer.positions == {0: 7}
+        assert table_of(master) == {"orders@a": {"0": 7}}
+
+
+def test_a_promoted_copy_goes_on_where_groups_were(tmp_path: Path) -> None:
+    with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master) as copy:
+        put_some(master)
+        caught_up(copy, master)
+        commit(master, "a", 7)
+        same_groups(copy, master)
+        commit(copy, "mine", 3)
+    promote(tmp_path / "c")
+    with open_small(tmp_path / "c") as store:
+        for group, offset in (("a", 7), ("mine", 3)):
+            with store.consumer("orders", group=group, queue_id=0) as consumer:
+                assert consumer.positions == {0: offset}
+                consumer.seek(offset + 1, queue_id=0)
+                consumer.commit()
+
+
+def test_an_offset_of_no_queue_passes_over_no_message(tmp_path: Path) -> None:
+    """Not of those that a promoted copy puts first in a queue that it had not."""
+    far = {"later@a": {0: 1 << 62}}
+    with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master) as copy:
+        master._engine.offsets.take_from_master(far, whole=True)  # type: ignore[attr-defined]
+        same_groups(copy, master)
+    promote(tmp_path / "c")
+    with open_small(tmp_path / "c") as store:
+        store.writer("later", queue_id=0).put(b"first")
+    with (
+        open_small(tmp_path / "c") as store,
+        store.consumer("later", group="a", queue_id=0) as consumer,
+    ):
+        assert [one.body for one in consumer.poll(9)] == [b"first"]
+
+
+def test_the_groups_of_a_master_that_follows_are_those_of_the_new_one(tmp_path: Path) -> None:
+    with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master) as copy:
+        put_some(master)
+        caught_up(copy, master)
+        commit(master, "a", 7)
+        same_groups(copy, master)
+        commit(master, "only_there", 1)  # does not travel any more
+        copy.close()
+    promote(tmp_path / "c")
+    with open_master(tmp_path / "c") as master:
+        commit(master, "a", 9)
+        with open_copy(tmp_path / "m", master) as copy:
+            same_groups(copy, master)
+    assert "orders@only_there" not in table_of_closed(tmp_path / "m")
+
+
+def table_of_closed(path: Path) -> dict[str, object]:
+    with open_small(path, mode="r") as store:
+        return dict(store._engine.offsets.table)  # type: ignore[attr-defined]
+
+
+def test_offsets_come_through_cut_connections(tmp_path: Path, rng: Any) -> None:
+    with (
+        open_master(tmp_path / "m", heartbeat_every=SOON) as master,
+        CuttingProxy(address_of(master), rng, 6, 3000) as proxy,
+        open_copy(tmp_path / "c", proxy.address) as copy,
+    ):
+        for round in range(8):
+            put_some(master, 5)
+            for number in range(20):
+                commit(master, f"group{number}", round)
+        wait_until(lambda: proxy.cut == 6)
+        same_groups(copy, master)
+
+
+def test_a_table_of_many_frames_arrives(tmp_path: Path) -> None:
+    groups = {f"topic{n}@group{n}": dict.fromkeys(range(8), n) for n in range(3000)}
+    groups["wide@group"] = {q: q for q in range(20_000)}  # larger than a frame
+    with open_master(tmp_path / "m") as master:
+        master._engine.offsets.take_from_master(groups, whole=True)  # type: ignore[attr-defined]
+        with open_copy(tmp_path / "c", master) as copy:
+            same_groups(copy, master)
+            assert copy_of(copy).error is None
+            assert service_of(master).error is None
+
+
+def _offsets(end: int, whole: bool = False, **groups: int) -> Offsets:
+    return Offsets(end, whole, {f"t@{name}": {0: at} for name, at in groups.items()})
+
+
+def test_offsets_wait_for_the_log_that_they_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketstore.replication.master_state.AGAIN_S", 0.01)
+    stored: list[dict[str, Any]] = []
+    failures = [OSError("full")]
+
+    def take_from_master(groups: Any, *, whole: bool) -> None:
+        if failures:
+            raise failures.pop()
+        stored.append({"whole": whole, **groups})
+
+    engine: Any = SimpleNamespace(
+        positions=SimpleNamespace(flushed=0),
+        offsets=SimpleNamespace(take_from_master=take_from_master),
+    )
+    noted: list[Exception] = []
+
+    async def scene() -> None:
+        kept = KeptOffsets(engine, noted.append, lambda: None)
+        task = asyncio.create_task(kept.keep())
+        kept.take(_offsets(100, whole=True, a=1))
+        kept.take(_offsets(200, a=2))
+        kept.take(_offsets(300, b=3))
+        await asyncio.sleep(0.05)
+        assert stored == noted == []
+        engine.positions.flushed = 299
+        kept.moved.set()
+        async with asyncio.timeout(10):
+            while not stored:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        assert stored == [{"whole": True, "t@a": {0: 1}}]
+        assert len(noted) == 1
+        engine.positions.flushed = 300
+        kept.moved.set()
+        async with asyncio.timeout(10):
+            while len(stored) < 2:
+                await asyncio.sleep(0.01)
+        assert stored[1] == {"whole": False, "t@a": {0: 2}, "t@b": {0: 3}}
+        task.cancel()
+
+    asyncio.run(scene())
+
+
+def test_a_write_that_is_under_way_ends_with_its_connection() -> None:
+    """An older table would come after a newer one of the next connection."""
+    under_way, goes_on = threading.Event(), threading.Event()
+    stored: list[Any] = []
+
+    def take_from_master(groups: Any, *, whole: bool) -> None:
+        under_way.set()
+        assert goes_on.wait(60)
+        stored.append(groups)
+
+    engine: Any = SimpleNamespace(
+        positions=SimpleNamespace(flushed=100),
+        offsets=SimpleNamespace(take_from_master=take_from_master),
+    )
+
+    async def scene() -> None:
+        kept = KeptOffsets(engine, stored.append, lambda: None)
+        task = asyncio.create_task(kept.keep())
+        kept.take(_offsets(100, a=1))
+        await asyncio.to_thread(under_way.wait)
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.02, goes_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert stored == [{"t@a": {0: 1}}]
+
+    try:
+        asyncio.run(scene())
+    finally:
+        goes_on.set()
