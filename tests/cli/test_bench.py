@@ -188,7 +188,8 @@ def test_a_batch_that_the_prewritten_blocks_cannot_hold_is_refused(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_long_round_is_one_of_each_side(tmp_path: Path) -> None:
+def test_a_long_round_is_one_of_each_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "COLD_S", 0.0)
     saved = tmp_path / "found.json"
     words = ["--gib", "0.01", "--size", "1024", "--directory", str(tmp_path), "--json", str(saved)]
     assert harness.main(words) == 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,13 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from rocketstore.cli.commands import follow
 from rocketstore.replication import Master, promote
 from tests.cli.conftest import Invoke, Start
+from tests.replication.broker.broker_like import BrokerLike
+from tests.replication.broker.test_side_files import bodies
 from tests.support.small_store import SMALL, log_bytes, open_small
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 30
 #: A copy has files of the size that its master's have.
@@ -60,6 +66,16 @@ def test_a_copy_is_made_and_the_command_ends_when_it_has_all(
     assert logs[0] == logs[1]
 
 
+def test_the_master_is_asked_to_compress(start: Start, tmp_path: Path) -> None:
+    with open_master(tmp_path / "master") as master:
+        put_some(master)
+        words = (master.replication.address, tmp_path / "copy", "--compress", "zlib")
+        child = start("follow", *words, *SHAPE)
+        wait_until(lambda: [one.compression for one in master.replication.peers] == ["zlib"])
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=PATIENCE_S)
+
+
 def test_ctrl_c_closes_the_copy_cleanly(start: Start, tmp_path: Path) -> None:
     with open_master(tmp_path / "master") as master:
         put_some(master)
@@ -83,6 +99,7 @@ def test_a_master_that_is_not_there_is_waited_for(start: Start, tmp_path: Path) 
         put_some(master)
     child = start("follow", address, tmp_path / "copy", *SHAPE, "--until-caught-up")
     assert child.stdout is not None
+    assert next(child.stdout) == "0  connecting\n"
     for line in child.stdout:
         if "not connected: " in line:
             break
@@ -128,13 +145,51 @@ def test_what_a_new_master_lacks_is_cut_off_and_kept(
     with rocketstore.open(new, replication=Master(listen=address)) as master:
         master.writer("orders").put(b"of the new term")
         if child is not None:
-            _, errors = child.communicate(timeout=PATIENCE_S)
+            output, errors = child.communicate(timeout=PATIENCE_S)
             assert (child.returncode, errors) == (exit_codes.OK, "")
+            lines = output.splitlines()
         else:
-            assert followed(start, address, old)[0] == exit_codes.OK
+            code, lines, _ = followed(start, address, old)
+            assert code == exit_codes.OK
     logs = [log_bytes(path).rstrip(b"\0") for path in (old, new)]
     assert logs[0] == logs[1]
-    assert any((old / "rocketstore" / "quarantine").iterdir())
+    [kept] = (old / "rocketstore" / "quarantine").iterdir()
+    [cut] = [line for line in lines if "cut off" in line]
+    assert cut.startswith(f"{common:,}  cut off ")
+    assert cut.endswith(f", 40 messages; a copy is in {kept}")
+    assert bodies_of_cut(kept, tmp_path / "cut") == [b"%d" % n + b"x" * 200 for n in range(40)]
+
+
+def bodies_of_cut(kept: Path, work: Path) -> list[bytes]:
+    """As docs/replication.md reads what was cut off: each file as the log of a store."""
+    found = []
+    for file in sorted(kept.glob("[0-9]*")):
+        log = work / file.name / "commitlog"
+        log.mkdir(parents=True)
+        shutil.copy(file, log)
+        with rocketstore.open(log.parent, mode="r") as cut:
+            found += [message.body for message in cut.consumer("orders")]
+    return found
+
+
+def test_a_cut_is_an_object_of_its_own(start: Start, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    with open_master(old) as master:
+        assert followed(start, master.replication.address, new)[0] == exit_codes.OK
+        put_some(master)
+        end = master.end_offset
+    promote(new)
+    with open_master(new) as master:
+        code, lines, _ = followed(start, master.replication.address, old, "--json")
+    [kept] = (old / "rocketstore" / "quarantine").iterdir()
+    assert code == exit_codes.OK
+    assert json.loads(lines[0]) == {"cut": [0, end], "messages": 40, "quarantine": [str(kept)]}
+
+
+def test_an_error_without_a_text_has_its_name() -> None:
+    assert follow._said_of(ConnectionResetError()) == "ConnectionResetError"
+    assert follow._said_of(ConnectionResetError("why")) == "why"
+    assert follow._said_of(None) is None
 
 
 def test_a_key_is_read_from_its_file(start: Start, tmp_path: Path) -> None:
@@ -151,7 +206,10 @@ def test_a_key_is_read_from_its_file(start: Start, tmp_path: Path) -> None:
         (("10912",), "HOST:PORT"),
         (("localhost:0",), "HOST:PORT"),
         (("localhost:10912", "--begin", "latest"), "--begin"),
-        (("localhost:10912", "--begin", "4096"), "--begin"),
+        (
+            ("localhost:10912", "--begin", "4096"),
+            "--begin: 4096: 'oldest' or 'last-file'; with --protocol 'rocketmq' also",
+        ),
         (("localhost:10912", "--key-file", "short"), "--key-file"),
         (("localhost:10912", "--key-file", "none"), "'none': No such file"),
         (("localhost:10912", "--protocol", "kafka"), "--protocol"),
@@ -173,3 +231,102 @@ def test_a_store_of_its_own_does_not_become_a_copy(invoke: Invoke, store_path: P
     done = invoke("follow", "localhost:1", store_path)
     assert done.exit_code == exit_codes.FAILED
     assert "an empty directory of its own" in done.stderr
+
+
+def test_what_the_broker_says_stands_in_the_lines(start: Start, tmp_path: Path) -> None:
+    soon = timedelta(milliseconds=500)
+    with (
+        BrokerLike(bodies(1 << 40)) as broker,
+        open_master(tmp_path / "master", protocol="rocketmq", heartbeat_every=soon) as master,
+    ):
+        put_some(master)
+        copy, address = tmp_path / "copy", master.replication.address
+        words = (address, copy, "--protocol", "rocketmq", "--broker")
+        code, lines, errors = followed(start, *words, broker.address, "--json")
+        assert (code, errors) == (exit_codes.OK, "")
+        assert {"topics", "groups", "last_error"} <= json.loads(lines[-1])["broker"].keys()
+        broker.bodies = {}
+        code, lines, errors = followed(start, *words, broker.address)
+        assert (code, errors) == (exit_codes.OK, "")
+        assert "broker: " in lines[-1]
+
+
+def test_a_broker_wants_its_protocol(start: Start, tmp_path: Path) -> None:
+    child = start("follow", "127.0.0.1:1", tmp_path, "--broker", "127.0.0.1:10911")
+    _, errors = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 2
+    assert "--broker" in errors
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("no-such-host.invalid", "host 'no-such-host.invalid': "),
+        ("127.0.0.1", "Connect call failed"),
+    ],
+)
+def test_nobody_to_follow_ends_the_command(
+    start: Start, tmp_path: Path, host: str, said: str
+) -> None:
+    words = (f"{host}:1", tmp_path / "copy", "--connect-timeout", "1.5")
+    code, _, errors = followed(start, *words)
+    assert code == exit_codes.FAILED
+    assert f"{host}:1 has served no connection for 1.5 s: " in errors
+    assert errors.count(said) == 1
+
+
+def test_a_wrong_key_ends_the_command(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"a key of other bytes")
+    with open_master(tmp_path / "master", key=b"a key of some length") as master:
+        words = (master.replication.address, tmp_path / "copy", "--key-file", tmp_path / "key")
+        code, _, errors = followed(start, *words, "--connect-timeout", "1.5")
+    assert code == exit_codes.FAILED
+    assert "has served no connection for 1.5 s: " in errors
+    assert errors.count("--key-file") == 1
+
+
+def test_time_with_a_master_does_not_count(start: Start, tmp_path: Path) -> None:
+    with open_master(tmp_path / "master") as master:
+        words = (master.replication.address, tmp_path / "copy", "--connect-timeout", "1.5")
+        child = start("follow", *words, *SHAPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(6)
+    _, errors = child.communicate(timeout=PATIENCE_S)
+    assert (child.returncode, "has served no connection" in errors) == (exit_codes.FAILED, True)
+
+
+@pytest.mark.parametrize("errors_to", [subprocess.STDOUT, subprocess.PIPE])
+def test_what_ends_the_copy_is_said_once_in_each_stream(
+    start: Start, tmp_path: Path, errors_to: int
+) -> None:
+    with open_master(tmp_path / "master", key=b"a key of some length") as master:
+        words = (master.replication.address, tmp_path / "copy", *SHAPE)
+        child = start("follow", *words, stderr=errors_to)
+        output, errors = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == exit_codes.DAMAGED
+    why = "the replica has no key"
+    assert output.count(why) == 1
+    if errors_to == subprocess.PIPE:
+        assert errors.count(why) == 1
+    else:
+        assert output.endswith("\nrocketstore: the copy does not go on: the last line says why\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, exit_codes.INTERRUPTED), (signal.SIGTERM, exit_codes.TERMINATED)],
+)
+def test_the_last_line_says_how_far_the_copy_is(
+    start: Start, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    with open_master(tmp_path / "master") as master:
+        put_some(master)
+        child = start("follow", master.replication.address, tmp_path / "copy", *SHAPE)
+        assert child.stdout is not None
+        for line in child.stdout:
+            if "caught up" in line:
+                break
+        child.send_signal(number)
+        output, errors = child.communicate(timeout=PATIENCE_S)
+        assert (child.returncode, errors) == (code, "")
+        assert output.splitlines()[-1] == f"stopped: {master.end_offset:,}  caught up"

@@ -340,6 +340,7 @@ def test_a_directory_in_place_of_the_next_file_of_a_queue(tmp_path: Path) -> Non
     with open_small(path) as store:
         for number in range(units):
             store.writer("b").put(b"%d" % number)
+        assert len(taken(store, "b")) == units  # so that its directory is there
         place.mkdir()
         for number in range(3):
             store.writer("b").put(b"more %d" % number)

@@ -9,7 +9,7 @@ from rocketstore import FencedError
 from rocketstore.cli import exit_codes
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.state import ReplicationState, load_state, save_state
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, Start
 from tests.support.small_store import open_small
 
 
@@ -75,6 +75,20 @@ def test_plain_store_needs_no_promotion(invoke: Invoke, tmp_path: Path) -> None:
 def test_open_store_is_not_promoted(invoke: Invoke, tmp_path: Path) -> None:
     with open_small(tmp_path):
         assert invoke("promote", tmp_path).exit_code == exit_codes.LOCKED
+
+
+def test_rank_of_an_open_store_is_not_said(invoke: Invoke, start: Start, tmp_path: Path) -> None:
+    _copy(tmp_path)
+    child = start("follow", "127.0.0.1:1", tmp_path)
+    assert child.stdout is not None
+    child.stdout.readline()
+    result = invoke("promote", "--dry-run", tmp_path)
+    assert (result.exit_code, result.stdout) == (exit_codes.LOCKED, "")
+    assert f"rocketstore process {child.pid}" in result.stderr
+    assert "is open: stop it first" in result.stderr
+    child.terminate()
+    child.communicate()
+    assert "rank 0.0.0" in invoke("promote", "--dry-run", tmp_path).stdout
 
 
 def test_no_store_is_made(invoke: Invoke, tmp_path: Path) -> None:

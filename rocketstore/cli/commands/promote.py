@@ -33,7 +33,7 @@ def command(store: str, above: int, dry_run: bool, options: dict[str, Any], as_j
     has that this one has not is cut off there, into quarantine, once it follows. The old master
     takes no puts any more as soon as a store that knows of the new term connects to it; stop it
     before if you can. Run on the old master itself, the command takes the place back. The store
-    must not be open.
+    must not be open, also for --dry-run: the rank of one that goes on is old at once.
 
     \b
     Example:

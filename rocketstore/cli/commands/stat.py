@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketstore import StoreBehindError
+from rocketstore import ReplicationError, StoreBehindError
 from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import console, print_rows, size_text, table
@@ -38,12 +38,12 @@ PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 @commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -> int:
-    """Shows positions, topics, queues, sizes, consumer groups and their lag, and what opening
-    found.
+    """Shows positions, role, topics, queues, sizes, consumer groups and their lag, and what
+    opening found.
 
     A group is shown by the offsets that it has stored; one that never committed is not known to a
-    store. Exit code 3 where the open found damage or missing segments, or the file of offsets
-    cannot be read, 1 where the queues lack messages that the log holds.
+    store. Exit code 3 where the open found damage or missing segments, or the file of offsets or
+    of the role cannot be read, 1 where the queues lack messages that the log holds.
 
     \b
     Examples:
@@ -58,13 +58,15 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     if found["offsets_fault"]:
         file = Path(store, "config", "consumerOffset.json")
         click.echo(printable(f"rocketstore: {file}: {found['offsets_fault']}"), err=True)
+    if found["replication"]["fault"]:
+        click.echo(printable(f"rocketstore: {found['replication']['fault']}"), err=True)
     if found["behind"]:
         click.echo(printable(f"rocketstore: {found['behind']}"), err=True)
     if as_json:
         click.echo(json.dumps(found))
     else:
         _print(store, found, report)
-    if lost or found["offsets_fault"]:
+    if lost or found["offsets_fault"] or found["replication"]["fault"]:
         return exit_codes.DAMAGED
     return exit_codes.FAILED if found["behind"] else exit_codes.OK
 
@@ -99,6 +101,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
         ],
         "offsets_fault": offsets_fault(path),
         "files": {name: _usage(*_directories(store, path, name)) for name in PARTS},
+        "replication": _replication(store),
         "segment_bytes": store.config.commit_log_file_size_bytes,
         "recovery": _plain(store.recovery),
     }
@@ -107,6 +110,16 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
         lag = {topic: _lag(store, group, topic, rows) for topic, rows in queues.items()}
         found["group"] = {"name": group, "committed": committed, "lag": lag}
     return found
+
+
+def _replication(store: Store) -> dict[str, Any]:
+    """The role of the store; its `fault`: why that cannot be read."""
+    try:
+        status = store.replication
+    except ReplicationError as error:
+        return {"role": None, "term": None, "fenced_by": None, "fault": str(error)}
+    found = {name: getattr(status, name) for name in ("role", "term", "fenced_by")}
+    return {**found, "fault": ""}
 
 
 def _queues(store: Store, behind: str) -> tuple[dict[str, list[dict[str, Any]]], str]:
@@ -197,6 +210,9 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
     for name, lag in found["lag_bytes"].items():
         found_at.add_row(f"{name} lag", size_text(lag))
     out.print(found_at)
+    role = _role_text(found["replication"])
+    if role:
+        out.print(f"\n{printable(role)}", soft_wrap=True)
 
     files = table("files", numbers=["number", "length", "on disk"])
     for name, usage in found["files"].items():
@@ -225,6 +241,14 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
     if "group" in found:
         _print_group(out, found["group"], damaged=bool(found["offsets_fault"]))
     out.print(f"\n{report}", soft_wrap=True)
+
+
+def _role_text(role: dict[str, Any]) -> str:
+    """Empty for a store that never was a master or a copy, and where it cannot be read."""
+    if role["role"] is None:
+        return ""
+    fenced = f", fenced by term {role['fenced_by']}" if role["fenced_by"] is not None else ""
+    return f"{role['role']} of term {role['term']}{fenced}"
 
 
 def _print_group(out: Console, group: dict[str, Any], *, damaged: bool) -> None:
