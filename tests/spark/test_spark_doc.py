@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.replication import Master, Replica
 from tests.support.paths import ROOT
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -61,7 +63,7 @@ def test_follow(spark: Any, tmp_path: Path) -> None:
     """Every column of the source goes into the sink."""
     put(tmp_path / "data" / "orders", 3)
     scope: dict[str, Any] = {"session": spark}
-    block = example("session.readStream", tmp_path)
+    block = example("stream = session.readStream", tmp_path)
     exec(block.replace("readStream.", 'readStream.option("startingOffsets", "earliest").'), scope)
     try:
         put(tmp_path / "data" / "orders", 20)
@@ -69,3 +71,20 @@ def test_follow(spark: Any, tmp_path: Path) -> None:
     finally:
         scope["query"].stop()
     assert all_of(tmp_path / "data" / "copy") == all_of(tmp_path / "data" / "orders")
+
+
+def test_stream_from_a_copy(spark: Any, tmp_path: Path) -> None:
+    put(tmp_path / "data" / "orders", 3)
+    master = Master(listen="127.0.0.1:0")
+    scope: dict[str, Any] = {"session": spark}
+    block = example('path="data/copy"', tmp_path)
+    with rocketstore.open(tmp_path / "data" / "orders", replication=master) as store:
+        replica = Replica(master=store.replication.address)
+        with rocketstore.open(tmp_path / "data" / "copy", replication=replica) as copy:
+            wait_until(lambda: copy.flushed_offset == store.flushed_offset > 0)
+            exec(block.replace("options(", 'options(startingOffsets="earliest", '), scope)
+            try:
+                scope["query"].processAllAvailable()
+            finally:
+                scope["query"].stop()
+    assert spark.read.parquet(str(tmp_path / "data" / "lake")).count() == 3

@@ -1,7 +1,9 @@
 """What tells a place of a checkpoint from the same number in another history of the same store.
 
 A copy that was put back has the name of the store that it was made of, and may have grown beyond
-the place since. So an offset carries `last`, the record before its place.
+the place since. So an offset carries `last`, the record before its place. Where the store is a master
+or a replica it carries `epochs`, too: which runs of masters wrote what lies before its place. A
+replica is cut where its master's history is another one; that place follows from both lists.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from typing import Any
 
 import rocketstore
 from rocketstore import Store
+from rocketstore.replication import epochs_before, parted_at
 from rocketstore.scanning import record_at
 from rocketstore.scanning import record_before as before
 
-__all__ = ["not_this_history", "record_before"]
+__all__ = ["epochs_before", "not_this_history", "parted_at", "record_before"]
 
 #: Physical offset, store time, bytes of the record, CRC-32 of the body.
 Record = dict[str, int]

@@ -1,10 +1,10 @@
 """How far a stream has come and may go: what the streaming source decides, without Spark.
 
 An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. Where
-there is a record before that place, "last" describes it (`history`). A stream that began with queue
-offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option means is
-settled once, when the stream begins. A queue offset that leaves out no message after `phys` is not
-listed.
+there is a record before that place, "last" and "epochs" describe it (`history`). A stream that began
+with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option
+means is settled once, when the stream begins. A queue offset that leaves out no message after `phys`
+is not listed.
 
 Messages that are not wanted give no micro-batch: `passed` has the rule.
 """
@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any
 from rocketstore import Store, StoreReplacedError
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.sink.shards import refuse_shards
-from rocketstore.spark.source.history import not_this_history, record_before
+from rocketstore.spark.source.history import (
+    epochs_before,
+    not_this_history,
+    parted_at,
+    record_before,
+)
 from rocketstore.spark.source.microbatch import by_bytes, by_rows, holds_rows, record_start
 from rocketstore.spark.source.options import LATEST, ReadOptions
 from rocketstore.spark.source.passed import PASSED_BYTES, PASSED_S, PassedBy
@@ -99,9 +104,9 @@ class Progress:
         Raises:
             SparkFaceError: RS_STORE_REPLACED, RS_LOG_TRUNCATED: the log is not the one of `start`.
         """
-        begin = self._place(start)
+        self._place(start)
         end = self._durable()
-        self._check_history(start)
+        begin = self._check_history(start)
         if end == begin or (self._frozen is not None and end < begin <= self._log_end()):
             return start  # nothing new; or the target is another query's, or an older one
         if end > begin:
@@ -144,10 +149,10 @@ class Progress:
         Raises:
             SparkFaceError: as `latest`; RS_DATA_LOST: what is wanted was trimmed.
         """
-        first, last = self._place(start), self._place(end)
-        store = self._opened()
         for offset in (start, end):
-            self._check_history(offset)
+            self._place(offset)
+        store = self._opened()
+        first, last = self._check_history(start), self._check_history(end)
         last = min(last, self._log_end())
         if first > last:
             return [], {}
@@ -199,6 +204,8 @@ class Progress:
         offset: dict[str, Any] = {"v": VERSION, "store": self._uuid, "phys": physical}
         if self._last[1] is not None:
             offset["last"] = self._last[1]
+        if epochs := epochs_before(self._options.path, physical):
+            offset["epochs"] = epochs
         if bounds is not None:
             offset |= {"v": WITH_BOUNDS, "from": first_offsets(bounds)}
         return offset
@@ -231,26 +238,33 @@ class Progress:
             )
         return int(offset["phys"])
 
-    def _check_history(self, offset: dict[str, Any]) -> None:
-        """Raises RS_LOG_TRUNCATED, or warns once, where the log is not the one in which `offset` was
-        made."""
+    def _check_history(self, offset: dict[str, Any]) -> int:
+        """The place of `offset`. Raises RS_LOG_TRUNCATED, or warns once, where the log is not the one
+        in which it was made; then the place from where on it is another one, as far as that is known.
+        """
         place, end = int(offset["phys"]), self._log_end()
-        if end < place:
+        because = "the store was replaced by an older copy, or lost its end"
+        goes_on = min(place, end)
+        parted = parted_at(self._options.path, place, offset.get("epochs", ()))
+        if parted is not None:
+            why = f"has another history from {parted} on, below {place} of the checkpoint"
+            because = "what was read from there on was cut off (rocketstore/quarantine)"
+            goes_on = parted
+        elif end < place:
             why = f"ends at {end}, below {place} of the checkpoint"
         elif found := not_this_history(self._opened(), offset):
             why = f"was not written up to {place} of the checkpoint in this history: {found}"
         else:
-            return
-        text = (
-            f"{self._options.path} {why}: the store was replaced by an older copy, or lost its end"
-        )
+            return place
+        text = f"{self._options.path} {why}: {because}"
         if self._options.fail_on_data_loss:
             raise SparkFaceError(
                 "RS_LOG_TRUNCATED", f"{text}; start with a new checkpoint{HINTS['data_loss']}"
             )
         if text not in self._warned:
             self._warned.add(text)
-            logger.warning("%s; the stream goes on at %d", text, min(place, end))
+            logger.warning("%s; the stream goes on at %d", text, goes_on)
+        return place if parted is None else parted
 
     def _kept(self, first: int, last: int) -> int:
         """`first`, or the begin of the log when what lay before it was removed."""
