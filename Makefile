@@ -18,6 +18,7 @@ INSTALLED := $(VENV)/.installed
 ARROW := $(VENV)/.arrow
 SPARK := $(VENV)/.spark
 OBJECTS := $(VENV)/objects/.installed
+ETCD := build/etcd/etcd
 SITE := $(VENV)/site/.installed
 SANITIZED := build/sanitize
 COVERAGE := build/coverage
@@ -50,7 +51,7 @@ SITES ?=
 NATIVE := setup.py $(wildcard csrc/*.c csrc/*.h rocketstore/_native/*/*.pyx rocketstore/_native/*/*.pxd \
   rocketstore/_native/*/*.h)
 
-.PHONY: build test quick newest proofs longer model planted extras arrow spark spark-kills objects crash faults flips hidden mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
+.PHONY: build test quick newest proofs longer model planted extras arrow spark spark-kills objects etcd crash faults flips hidden mutants demo demo-spark bench bench-peers bench-check lint types fuzz coverage \
   sanitize tsan interop interop-long fs show-venv docs site clean
 
 build: $(BUILT) $(INSTALLED)
@@ -133,6 +134,12 @@ $(OBJECTS): requirements/objects.txt $(TOOLS)
 	$(RUN) -m venv --clear $(VENV)/objects
 	$(VENV)/objects/bin/python -m pip install --quiet --requirement requirements/objects.txt
 	@touch $@
+
+# An etcd for tests/replication, out of its modules: a minute and a half of Go. One on the PATH does as well.
+etcd: $(ETCD)
+
+$(ETCD): $(wildcard tests/replication/etcd_go/*)
+	cd tests/replication/etcd_go && go build -trimpath -ldflags='-s -w' -o $(CURDIR)/$@ .
 
 # Images of disks that lost their power, each recovered and judged.
 crash: build
