@@ -30,20 +30,21 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import rocketstore.aio
 from bench.measure import machine
 from rocketstore.replication import Master
-from rocketstore.replication.master import MasterService, begin_master
 from rocketstore.replication.protocol.classic import HEADER, REPORT
+from rocketstore.replication.serving.master import MasterService, begin_master
 
 SEGMENT_BYTES = 64 << 20
 IN_FLIGHT = 64
 NOTE = struct.Struct("<dq")
 READ_BYTES = 1 << 20
+Jobs = dict[str, Callable[[Path], dict[str, Any]]]
 
 
 # ---- the other process ----
@@ -106,12 +107,12 @@ def other_process(job: str, address: str, notes: str = "") -> Iterator[subproces
 @contextmanager
 def replica_of(master: MasterService, notes: str = "") -> Iterator[None]:
     with other_process("receive", master.address, notes):
-        _until(lambda: bool(master.replicas) and master.replicas[0].asked is not None)
+        until(lambda: bool(master.replicas) and master.replicas[0].asked is not None)
         yield
-    _until(lambda: not master.replicas)
+    until(lambda: not master.replicas)
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     while not condition():
         time.sleep(0.0005)
 
@@ -140,14 +141,14 @@ def catch_up(root: Path, mib: int, rounds: int) -> dict[str, Any]:
     return {
         "gb_per_s": round(statistics.median(ours), 3),
         "plain_gb_per_s": round(statistics.median(plain), 3),
-        "ratio": round(statistics.median(a / b for a, b in zip(ours, plain, strict=True)), 3),
+        "ratio": median_ratio(ours, plain),
     }
 
 
 def _caught_up(master: MasterService, end: int) -> float:
     with replica_of(master):
         began = time.monotonic() - master.replicas[0].connected_s
-        _until(lambda: master.replicas[0].synced >= end)
+        until(lambda: master.replicas[0].synced >= end)
         return end / (time.monotonic() - began) / 1e9
 
 
@@ -233,27 +234,60 @@ BODY = bytes(1024)
 
 
 def puts(root: Path, seconds: float, rounds: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
     options = {"commit_log_file_size_bytes": SEGMENT_BYTES, "prewrite": True}
     with rocketstore.open(root / "store", **options) as store:
         master = served(store)
-        for name, side in SIDES.items():
-            side(store, "disk", seconds / 4)  # warm
-            alone: list[float] = []
-            two: list[float] = []
-            for _ in range(rounds):
-                alone.append(side(store, "disk", seconds))
-                with replica_of(master):
-                    _until(lambda: master.replicas[0].synced >= store.end_offset)
-                    two.append(side(store, "replicas(2)", seconds))
-            found[name] = {
-                "disk_per_s": round(statistics.median(alone)),
-                "replicas_per_s": round(statistics.median(two)),
-                "ratio": round(
-                    statistics.median(b / a for a, b in zip(alone, two, strict=True)), 3
-                ),
+
+        @contextmanager
+        def replica() -> Iterator[None]:
+            with replica_of(master):
+                until(lambda: master.replicas[0].synced >= store.end_offset)
+                yield
+
+        return puts_in_turns(store, replica, seconds, rounds)
+
+
+Copy = Callable[[], AbstractContextManager[None]]
+
+
+def puts_in_turns(
+    store: rocketstore.Store,
+    replica: Copy,
+    seconds: float,
+    rounds: int,
+    plain_copy: Copy | None = None,
+) -> dict[str, Any]:
+    """At "disk" without a replica, and at "replicas(2)" with one that has caught up; and with a
+    plain copy, which is as fast as one can be here."""
+    found: dict[str, Any] = {}
+    for name, side in SIDES.items():
+        side(store, "disk", seconds / 4)  # warm
+        alone: list[float] = []
+        two: list[float] = []
+        most: list[float] = []
+        for _ in range(rounds):
+            alone.append(side(store, "disk", seconds))
+            with replica():
+                two.append(side(store, "replicas(2)", seconds))
+            if plain_copy is not None:
+                with plain_copy():
+                    most.append(side(store, "replicas(2)", seconds))
+        found[name] = {
+            "disk_per_s": round(statistics.median(alone)),
+            "replicas_per_s": round(statistics.median(two)),
+            "ratio": median_ratio(two, alone),
+        }
+        if most:
+            found[name] |= {
+                "plain_copy_per_s": round(statistics.median(most)),
+                "plain_copy_ratio": median_ratio(most, alone),
+                "of_plain_copy": median_ratio(two, most),
             }
     return found
+
+
+def median_ratio(ours: list[float], others: list[float]) -> float:
+    return round(statistics.median(a / b for a, b in zip(ours, others, strict=True)), 3)
 
 
 # ---- lag ----
@@ -277,9 +311,9 @@ def lag(root: Path, mib_s: int, seconds: float) -> dict[str, Any]:
                 due += len(batch) * len(body) / (mib_s << 20)
                 time.sleep(max(0.0, due - time.monotonic()))
             took = time.monotonic() - began
-            _until(lambda: master.replicas[0].synced >= store.end_offset)
+            until(lambda: master.replicas[0].synced >= store.end_offset)
             store.close()  # the other process ends by itself
-            _until(notes.exists)
+            until(notes.exists)
             time.sleep(0.5)
     seen = list(NOTE.iter_unpack(notes.read_bytes()))
     offsets = [offset for _, offset in seen]
@@ -308,21 +342,25 @@ def main() -> None:
         return receive(given.receive, given.notes)
     if given.swallow:
         return swallow(given.swallow)
-    jobs: dict[str, Callable[[Path], dict[str, Any]]] = {
+    jobs: Jobs = {
         "catch-up": lambda root: catch_up(root, given.mib, given.rounds),
         "puts": lambda root: puts(root, given.seconds, given.rounds),
         "lag": lambda root: lag(root, given.lag_mib_s, 2 * given.seconds),
     }
-    found: dict[str, Any] = {"machine": machine(given.dir)}
+    return print_jobs(jobs, given.only, given.dir)
+
+
+def print_jobs(jobs: Jobs, only: str | None, directory: Path) -> None:
+    """What the jobs find, each in a directory of its own. `only`: None for all."""
+    found: dict[str, Any] = {"machine": machine(directory)}
     for name, job in jobs.items():
-        if given.only in (None, name):
-            root = Path(tempfile.mkdtemp(prefix="replication-", dir=given.dir))
+        if only in (None, name):
+            root = Path(tempfile.mkdtemp(prefix="replication-", dir=directory))
             try:
                 found[name] = job(root)
             finally:
                 shutil.rmtree(root, ignore_errors=True)
     print(json.dumps(found, indent=2))
-    return None
 
 
 if __name__ == "__main__":
