@@ -21,6 +21,7 @@ from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle, OracleStore
 from tests.interop.views import Tally, of_oracle, of_ours
 from tests.replication.cutting_proxy import CuttingProxy
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -37,17 +38,10 @@ def java_master(
     oracle: Oracle, path: Path, settings: dict[str, Any] = SMALL
 ) -> Iterator[tuple[OracleStore, str]]:
     """A store of RocketMQ whose slaves come to a port that was just free."""
-    port = _free_port()
+    port = free_port()
     opened = {**settings, "haListenPort": port, "haSendHeartbeatInterval": 100}
     with oracle.open(path, opened) as store:
         yield store, f"127.0.0.1:{port}"
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def open_copy(
@@ -177,7 +171,7 @@ def test_connections_are_cut_within_frames(oracle: Oracle, tmp_path: Path) -> No
 def test_a_master_that_is_stopped_and_one_that_is_killed(version: str, tmp_path: Path) -> None:
     """The copy waits for it, and goes on."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    port, end = _free_port(), 0
+    port, end = free_port(), 0
     settings = {
         **SMALL,
         "haListenPort": port,

@@ -56,7 +56,7 @@ FAULTS = (
         Fault(
             "older_offsets_replace_newer_ones",
             "rocketstore/consuming/group_offsets.py",
-            (("if dict(_offsets_of(held)).get(queue_id) == was:", "if True:"),),
+            (("if dict(offsets_of(held)).get(queue_id) == was:", "if True:"),),
         ),
         TOGETHER,
     ),

@@ -64,19 +64,19 @@ PARTS = (
     Part(
         "spark",
         1,
-        330,
+        355,
         (Campaign("kills of Spark", "kills", 10, 150, 3),),
         after=("extras",),
     ),
     Part(
         "longer",
         1,
-        190,
+        290,
         (
             Campaign("killed writers", "kills", 102, 40, 24),
             Campaign("killed recoveries", "rounds", 40, 25, 10),
             Campaign("readers beside lives of writers", "lives", 30, 40, 8),
-            Campaign("histories of faults", "histories of 30 s", 10, 260, 1),
+            Campaign("histories of faults", "histories of 30 s", 12, 120, 10),
         ),
     ),
     Part("newest", 1, 130, after=("extras",)),
