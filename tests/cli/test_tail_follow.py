@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from tests.support.live_writer import LiveWriter
 from tests.support.small_store import no_dispatch
 
 PATIENCE_S = 60.0
@@ -54,6 +56,24 @@ def test_follow_waits_for_a_topic_that_is_not_there_yet(start, store_path: Path)
         assert other.stdout.readline() == "second 9\n"
         store.writer("later").put(b"here")
         assert child.stdout.readline() == "here\n"
+
+
+def test_follow_waits_for_a_recovery_and_goes_on(start, tmp_path: Path) -> None:
+    writer = LiveWriter(tmp_path / "store")
+    writer.fill(1)
+    child = start("tail", tmp_path / "store", "orders", "-f", "--format", "%o")
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.readline() == "0\n"
+    for number in (1, 2):
+        writer.page.begin()
+        assert f"process {os.getpid()} (" in (said := child.stderr.readline())
+        assert said.endswith(" recovers this store; waiting for it\n")
+        writer.page.go_live()
+        writer.fill(1)
+        assert child.stdout.readline() == f"{number}\n"
+    assert child.poll() is None
+    writer.close()
 
 
 def test_follow_goes_on_behind_damage(start, store_path: Path) -> None:

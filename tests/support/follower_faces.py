@@ -12,6 +12,7 @@ from pathlib import Path
 
 import rocketstore
 from rocketstore import RocketStoreError, StoreRecoveringError, StoreReplacedError, aio
+from rocketstore.cli import exit_codes
 from rocketstore.metrics import StoreCollector
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.source.options import ReadOptions
@@ -183,8 +184,12 @@ class Tail(Face):
 
     def __init__(self, path: Path) -> None:
         rocketstore.open(path, "r").close()  # the same errors as those of other faces
+        self.path = path
+        self._begin()
+
+    def _begin(self) -> None:
         self.bodies = []
-        command = [sys.executable, "-m", "rocketstore", "tail", str(path), TOPIC]
+        command = [sys.executable, "-m", "rocketstore", "tail", str(self.path), TOPIC]
         self.process = subprocess.Popen(
             [*command, "-f", "-n", "1000000", "--format", "%s\\n\\c"], stdout=-1, stderr=-1
         )
@@ -204,6 +209,10 @@ class Tail(Face):
             said = self.process.stderr.read().decode()
             code = self.process.wait(10)
             assert code != 0, said
+            if code == exit_codes.LOCKED:  # it came to its first look beside a recovery
+                self.close()
+                self._begin()
+                raise StoreRecoveringError(str(self.path), said)
             raise StoreReplacedError("?", said)
         return list(self.bodies)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import click
 
 import rocketstore
-from rocketstore.cli.standard_streams import check_reader
+from rocketstore.cli.standard_streams import check_reader, printable
 from rocketstore.filters import sql_filter
 
 if TYPE_CHECKING:
@@ -80,13 +80,21 @@ def follow_topic(
     store: Store, consumer: Consumer, chosen: Chosen, show: Callable[[list[Message]], object]
 ) -> NoReturn:
     """Shows messages as they come, those of any writer. It ends with a signal, with an error, or
-    when the reader of standard output goes."""
+    when the reader of standard output goes. While a process recovers the store, it waits."""
+    waits = False
     while True:
         check_reader()
         try:
             messages = consumer.poll(500, timeout_s=LOOK_S)
+        except rocketstore.StoreRecoveringError as error:  # it has waited a second
+            if not waits:
+                who = f"{error.path}: {error.holder} recovers this store"
+                click.echo(printable(f"rocketstore: {who}; waiting for it"), err=True)
+            waits = True
+            continue
         except rocketstore.CorruptRecordError as error:
             _step_over(store, consumer, chosen, error)
             click.echo(f"rocketstore: {error}", err=True)
             continue
+        waits = False
         show(messages)
