@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import rocketstore
 from rocketstore.replication import Master
-from rocketstore.replication.protocol.classic import REPORT
+from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
 from rocketstore.replication.serving.master import MasterService, begin_master
+from rocketstore.replication.serving.sender import LogSource, ReplicaSender
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
 from tests.support.small_store import SEGMENT, open_small, parts
@@ -184,6 +188,21 @@ def test_a_limit_of_bytes_a_second_holds(served: Served) -> None:
         wait_until(lambda: slave.end == store.end_offset)
         connected_s = master.replicas[0].connected_s
     assert connected_s > 0.8 * store.end_offset / 200_000
+
+
+def test_a_replica_that_lacks_nothing_has_lacked_it_for_no_time() -> None:
+    """Also at the moment in which its acknowledgement has been taken in part."""
+    source = LogSource(lambda: 100, lambda: 0, lambda offset, most: None, dict)
+    nothing: Any = lambda *_: None  # noqa: E731
+    channel: Any = SimpleNamespace(peer="127.0.0.1:1")
+    sender = ReplicaSender(
+        channel, ClassicMasterLink(), source, Master(), nothing, nothing, nothing, nothing
+    )
+    sender._note_end(100)
+    sender._times[0] = (100, time.monotonic() - 5)
+    assert (sender.snapshot().lag_bytes, sender.snapshot().lag_ms >= 5000) == (100, True)
+    sender.synced = 100
+    assert (sender.snapshot().lag_bytes, sender.snapshot().lag_ms) == (0, 0)
 
 
 def test_retention_keeps_what_a_slave_is_sent_next(served: Served) -> None:
