@@ -177,7 +177,7 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
     """The copy brings the log that they speak of to its disk first."""
     monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 0.0)
     came, slow = threading.Event(), True
-    take, sync_soon = KeptOffsets.take, CopiedLog.sync_soon
+    take, sync_soon, sync_here = KeptOffsets.take, CopiedLog.sync_soon, CopiedLog.sync_here
 
     def taken(kept: KeptOffsets, offsets: Offsets) -> None:
         take(kept, offsets)
@@ -187,7 +187,11 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
         if not slow:
             sync_soon(log, now=now)
 
+    def synced_here(log: CopiedLog) -> bool:
+        return not slow and sync_here(log)
+
     monkeypatch.setattr(KeptOffsets, "take", taken)
+    monkeypatch.setattr(CopiedLog, "sync_here", synced_here)
     monkeypatch.setattr(CopiedLog, "sync_soon", synced)
     with open_master(tmp_path / "m") as master:
         put_some(master, 10)
