@@ -17,7 +17,7 @@ from typing import Any
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.state import load_state
 from tests.support.paths import ROOT
-from tests.support.ports import free_port
+from tests.support.ports import free_address
 from tests.support.waiting import wait_until
 
 __all__ = [
@@ -55,11 +55,6 @@ def example() -> Any:
 def etcd_program() -> str | None:
     """An etcd that is here."""
     return str(BUILT) if BUILT.exists() else shutil.which("etcd")
-
-
-def free_address() -> str:
-    """Of loopback, with a port that is free."""
-    return f"127.0.0.1:{free_port()}"
 
 
 class EtcdServer:

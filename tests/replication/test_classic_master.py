@@ -22,7 +22,7 @@ from rocketstore.replication.serving.master import MasterService, begin_master
 from rocketstore.replication.serving.sender import LogSource, ReplicaSender
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
-from tests.support.ports import free_port
+from tests.support.ports import free_address
 from tests.support.small_store import SEGMENT, open_small, parts
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -222,7 +222,7 @@ def test_retention_keeps_what_a_slave_is_sent_next(served: Served) -> None:
 
 
 def test_a_close_ends_connections_and_frees_the_port(tmp_path: Path) -> None:
-    settings = Master(listen=f"127.0.0.1:{free_port()}", protocol="rocketmq")
+    settings = Master(listen=free_address(), protocol="rocketmq")
     with open_small(tmp_path) as store:
         master = begin_master(store, settings)
         slave = ClassicSlave(master.address)

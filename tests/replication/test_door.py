@@ -19,7 +19,7 @@ from rocketstore.errors import FencedError, ReplicaStoreError, StoreReadOnlyErro
 from rocketstore.replication import Master, Replica
 from rocketstore.replication.serving import sender
 from tests.replication.copies import PATIENT
-from tests.support.ports import free_port
+from tests.support.ports import free_address
 from tests.support.small_store import SMALL, open_small
 from tests.support.waiting import wait_until
 
@@ -197,7 +197,7 @@ def test_a_copy_opens_as_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_copy_opens_without_its_master_and_follows_once_it_is_there(tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = free_address()
     with open_small(tmp_path / "copy", replication=copy_settings(address)) as copy:
         wait_until(lambda: copy.replication.last_error is not None)
         assert copy.replication.peers == ()
@@ -310,7 +310,7 @@ def test_nothing_is_delivered_before_the_lease_was_asked(tmp_path: Path) -> None
 
 def test_a_master_that_reaches_nobody_to_follow_stays_a_master(tmp_path: Path) -> None:
     """Of a wrong address, or a wrong directory, nothing is left."""
-    nobody = f"127.0.0.1:{free_port()}"
+    nobody = free_address()
     with open_small(tmp_path / "master", replication=MASTER) as master:
         master.writer("orders").put(b"17 EUR")
     with (

@@ -24,7 +24,7 @@ from tests.replication.classic_slave import ClassicSlave
 from tests.replication.ends import Log
 from tests.replication.masters import open_master
 from tests.support.forking import fork
-from tests.support.ports import free_port
+from tests.support.ports import free_address
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
@@ -98,7 +98,7 @@ def test_single_bytes_keep_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_keeps_neither_port_nor_connections(tmp_path: Path) -> None:
     """After the end of the parent's store the port is free, and the slave hears of the end."""
-    with open_master(tmp_path, listen=f"127.0.0.1:{free_port()}") as (_, master):
+    with open_master(tmp_path, listen=free_address()) as (_, master):
         slave = ClassicSlave(master.address)
         wait_until(lambda: len(master.replicas) == 1)
         child = fork()
