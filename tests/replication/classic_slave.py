@@ -7,6 +7,7 @@ import socket
 import threading
 
 from rocketstore.replication.protocol.classic import HEADER, REPORT
+from tests.support.waiting import PATIENCE_S
 
 __all__ = ["ClassicSlave"]
 
@@ -16,7 +17,7 @@ class ClassicSlave:
 
     def __init__(self, address: str, begin: int = 0, *, acknowledges: bool = True) -> None:
         host, port = address.rsplit(":", 1)
-        self.sock = socket.create_connection((host, int(port)), timeout=20)
+        self.sock = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self.begin: int | None = None
         self.data = bytearray()
         self.frames: list[tuple[int, int]] = []

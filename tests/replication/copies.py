@@ -15,14 +15,19 @@ from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.replica import ReplicaService
 from rocketstore.replication.serving.master import MasterService, master_of
 from tests.replication.ends import Log
-from tests.support.small_store import SEGMENT, log_bytes, open_small
+from tests.support.small_store import SEGMENT, log_bytes, open_small, parts
 from tests.support.waiting import wait_until
 
 SOON = timedelta(milliseconds=20)
+#: No promise and no connection ends by itself while a slow machine is busy with other things.
+PATIENT: dict[str, Any] = {
+    "replica_timeout": timedelta(minutes=2),
+    "silence_limit": timedelta(minutes=9),
+}
 
 
 def open_master(path: Path, options: dict[str, Any] | None = None, **settings: Any) -> Store:
-    master = Master(**{"listen": "127.0.0.1:0", **settings})
+    master = Master(**{"listen": "127.0.0.1:0", **PATIENT, **settings})
     return open_small(path, replication=master, **(options or {}))
 
 
@@ -48,6 +53,15 @@ def copy_of(store: Store) -> ReplicaService:
     service = store._engine.guests.made(ReplicaService)  # type: ignore[attr-defined]
     assert isinstance(service, ReplicaService)
     return service
+
+
+def counted(master: Store, replicas: int = 1) -> None:
+    """Waits until so many replicas have said how far they are: from then on a put waits for them. The
+    master knows a little earlier what they have asked for."""
+    nothing = master.put_batch([], durability="disk")
+    copies = parts(master).commit_log.log.group.copies
+    level = 2 + replicas  # that of "disk" is 2
+    wait_until(lambda: copies.unworthy(nothing, level) is None)
 
 
 def caught_up(copy: Store, master: Store) -> None:

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,35 +14,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.replication.state import load_state
 from tests.support.paths import ROOT
+from tests.support.ports import free_address
 from tests.support.waiting import wait_until
 
-__all__ = ["BUILT", "EtcdServer", "Machine", "Put", "etcd_program", "example", "free_address"]
+__all__ = [
+    "BUILT",
+    "MARGIN_S",
+    "SECONDS",
+    "EtcdServer",
+    "Machine",
+    "Put",
+    "etcd_program",
+    "example",
+    "free_address",
+]
 
 #: What `make etcd` makes.
 BUILT = ROOT / "build" / "etcd" / "etcd"
+#: Of a lease, seconds; and so much before its end a master takes no puts any more. A process or etcd
+#: that stands still for less than the rest, or for less than the margin, changes no master.
+SECONDS = 6
+MARGIN_S = 2.5
 
 
 def example() -> Any:
-    """The module `examples/etcd_failover.py`."""
+    """The module `examples/etcd_failover.py`, for a machine that may stand still for 2 s."""
     path = ROOT / "examples" / "etcd_failover.py"
     spec = importlib.util.spec_from_file_location("etcd_failover", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["etcd_failover"] = module  # its dataclass looks there
     spec.loader.exec_module(module)
+    module.MARGIN_S = MARGIN_S
     return module
 
 
 def etcd_program() -> str | None:
     """An etcd that is here."""
     return str(BUILT) if BUILT.exists() else shutil.which("etcd")
-
-
-def free_address() -> str:
-    """Of loopback, with a port that was free just now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 class EtcdServer:
@@ -77,7 +88,7 @@ class EtcdServer:
                 [program, *(f"--{name}={value}" for name, value in words.items())],
                 stdout=log, stderr=log,
             )  # fmt: skip
-        wait_until(self._answers, patience_s=30)
+        wait_until(self._answers)
 
     def _answers(self) -> bool:
         module = example()
@@ -141,6 +152,12 @@ class Machine:
                 os.kill(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+    @property
+    def term(self) -> int:
+        """The last term that its store knows; 0: none."""
+        state = load_state(StoreLayout(self.path))
+        return 0 if state is None else state.term
 
     def puts(self) -> Iterator[Put]:
         """All that it has told; a line that a kill has cut is left out."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rocketstore import FencedError, ReplicasUnavailableError, ReplicaTimeoutError, Store
-from tests.replication.etcd import example
+from tests.replication.etcd import SECONDS, example
 from tests.support.small_store import SMALL
 
 #: Between two puts, seconds: less than a renewal takes, and few enough to read them all.
@@ -46,7 +46,13 @@ def main(name: str, path: str, etcd: str, listen: str, file: str) -> None:
     module = example()
     with open(file, "a") as told:
         module.Machine(
-            module.Etcd(etcd), name, Path(path), listen, seconds=3, patience_s=1.0, options=SMALL
+            module.Etcd(etcd),
+            name,
+            Path(path),
+            listen,
+            seconds=SECONDS,
+            patience_s=1.0,
+            options=SMALL,
         ).run(lambda store: numbers(store, name, told))
 
 

@@ -44,7 +44,6 @@ def kill_a_copy(
             wait_until(
                 lambda: "synced" in out.read_text() or process.poll() is not None,
                 lambda: out.read_text(),
-                patience_s=30,
             )
             pause(rng.random() * LIFE_S)
             assert process.poll() is None, out.read_text()

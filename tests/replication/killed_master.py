@@ -45,7 +45,6 @@ def putting_master(path: Path, address: str, options: dict[str, Any]) -> Iterato
             wait_until(
                 lambda: out.read_text().endswith("\n") or process.poll() is not None,
                 lambda: out.read_text(),
-                patience_s=30,
             )
             assert out.read_text().startswith("open "), out.read_text()
             yield int(out.read_text().split()[1])

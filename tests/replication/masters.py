@@ -30,7 +30,9 @@ def open_master(
             "listen": "127.0.0.1:0",
             "protocol": "rocketmq",
             # A put that expects its copies waits as long as a slow machine needs.
-            "replica_timeout": timedelta(seconds=20),
+            "replica_timeout": timedelta(minutes=2),
+            # As does a slave that says nothing.
+            "silence_limit": timedelta(minutes=9),
             **settings,
         }
     )

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rocketstore.replication.transport import Channel, accepted
+from tests.support.waiting import PATIENCE_S
 
 ROOM = 1 << 16
 
@@ -30,7 +31,7 @@ async def pair() -> AsyncIterator[tuple[Channel, socket.socket]]:
 
 async def received(channel: Channel, most: int = ROOM) -> bytes:
     buffer = memoryview(bytearray(most))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         return bytes(buffer[: await channel.receive_into(buffer)])
 
 

@@ -113,7 +113,7 @@ def is_at(copy: Store, end: int) -> None:
     def why() -> str:
         return f"{copy.replication}"
 
-    wait_until(lambda: copy.flushed_offset == end, why, patience_s=20)
+    wait_until(lambda: copy.flushed_offset == end, why)
 
 
 def test_a_copy_acknowledges_what_is_on_its_disk(tmp_path: Path, log: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,10 +17,13 @@ import rocketstore
 from rocketstore import ConfigError, PutResult, Store, aio
 from rocketstore.errors import FencedError, ReplicaStoreError, StoreReadOnlyError
 from rocketstore.replication import Master, Replica
+from rocketstore.replication.serving import sender
+from tests.replication.copies import PATIENT
+from tests.support.ports import free_address
 from tests.support.small_store import SMALL, open_small
 from tests.support.waiting import wait_until
 
-MASTER = Master(listen="127.0.0.1:0")
+MASTER = Master(listen="127.0.0.1:0", **PATIENT)
 
 
 def copy_settings(master: Store | str, **settings: Any) -> Replica:
@@ -59,7 +63,21 @@ def test_a_copy_has_the_messages_of_its_master_and_says_so(tmp_path: Path) -> No
         assert (status.role, status.protocol, status.peers) == ("replica", None, ())
 
 
-def test_a_copy_on_its_way_says_what_it_lacks(tmp_path: Path) -> None:
+@pytest.fixture
+def rest(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Of masters with a limit of bytes a second: all but the first piece goes out once it is set."""
+    may_go, keep = threading.Event(), sender._Pace.keep
+
+    async def held(pace: sender._Pace, now: float, size: int) -> None:
+        while not may_go.is_set():
+            await asyncio.sleep(0.005)
+        await keep(pace, now, size)
+
+    monkeypatch.setattr(sender._Pace, "keep", held)
+    return may_go
+
+
+def test_a_copy_on_its_way_says_what_it_lacks(tmp_path: Path, rest: threading.Event) -> None:
     slow = Master(listen="127.0.0.1:0", max_bytes_per_s=100_000)
     with open_small(tmp_path / "master", replication=slow) as master:
         writer = master.writer("orders")
@@ -75,6 +93,7 @@ def test_a_copy_on_its_way_says_what_it_lacks(tmp_path: Path) -> None:
                     assert peer.lag_bytes == end - peer.synced
                     assert peer.synced == end or not status.caught_up
                     lags.append(peer.lag_bytes)
+                    rest.set()
                 return status.caught_up
 
             wait_until(over)
@@ -83,9 +102,11 @@ def test_a_copy_on_its_way_says_what_it_lacks(tmp_path: Path) -> None:
             assert copy.replication.peers[0].lag_s == 0
 
 
-def test_a_master_says_for_how_long_a_copy_has_lacked_something(tmp_path: Path) -> None:
+def test_a_master_says_for_how_long_a_copy_has_lacked_something(
+    tmp_path: Path, rest: threading.Event
+) -> None:
     """Not for how long what was sent last has been under way: a limit holds the rest back."""
-    slow = Master(listen="127.0.0.1:0", max_bytes_per_s=20_000)
+    slow = Master(listen="127.0.0.1:0", max_bytes_per_s=100_000)
     with open_small(tmp_path / "master", replication=slow) as master:
         for _ in range(40):
             master.writer("orders").put(b"x" * 1000)
@@ -95,6 +116,7 @@ def test_a_master_says_for_how_long_a_copy_has_lacked_something(tmp_path: Path) 
             (peer,) = master.replication.peers
             assert peer.lag_bytes > 0
             assert peer.lag_s >= 0.5
+            rest.set()
             caught_up(copy, master)
             wait_until(lambda: master.replication.peers[0].lag_bytes == 0)
             assert master.replication.peers[0].lag_s == 0
@@ -175,8 +197,7 @@ def test_a_copy_opens_as_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_copy_opens_without_its_master_and_follows_once_it_is_there(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     with open_small(tmp_path / "copy", replication=copy_settings(address)) as copy:
         wait_until(lambda: copy.replication.last_error is not None)
         assert copy.replication.peers == ()
@@ -289,8 +310,7 @@ def test_nothing_is_delivered_before_the_lease_was_asked(tmp_path: Path) -> None
 
 def test_a_master_that_reaches_nobody_to_follow_stays_a_master(tmp_path: Path) -> None:
     """Of a wrong address, or a wrong directory, nothing is left."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+    nobody = free_address()
     with open_small(tmp_path / "master", replication=MASTER) as master:
         master.writer("orders").put(b"17 EUR")
     with (

@@ -33,6 +33,7 @@ from tests.replication.copies import (
     address_of,
     caught_up,
     copy_of,
+    counted,
     open_copy,
     open_master,
     put_some,
@@ -42,7 +43,7 @@ from tests.replication.copies import (
 from tests.replication.cutting_proxy import CuttingProxy
 from tests.replication.ends import Log
 from tests.support.small_store import SMALL, everything, open_small
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 KEY = b"a key of 16 bytes or more"
 SHAPE = {"index_slots": SMALL["index_slots"], "index_entries": SMALL["index_entries"]}
@@ -93,10 +94,10 @@ def test_promise_of_two_machines(tmp_path: Path) -> None:
         with pytest.raises(ReplicasUnavailableError):
             writer.put(b"alone", durability="replicas(2)")
         with open_copy(tmp_path / "c", master):
-            wait_until(lambda: any(one.asked is not None for one in service_of(master).replicas))
-            wait_until(lambda: service_of(master).replicas[0].lag_bytes == 0)
+            counted(master)
             result = writer.put(b"two", durability="replicas(2)")
-            assert service_of(master).replicas[0].synced >= result.end_offset
+            [peer] = master.replication.peers
+            assert peer.synced >= result.end_offset
 
 
 def test_empty_copy_begins_where_a_trimmed_master_does(tmp_path: Path) -> None:
@@ -340,11 +341,11 @@ def test_old_master_is_fenced_and_follows(tmp_path: Path) -> None:
 
 
 def test_put_that_waits_for_copies_hears_of_the_promotion(tmp_path: Path) -> None:
-    with open_master(tmp_path / "m", replica_timeout=timedelta(seconds=60)) as master:
+    with open_master(tmp_path / "m", replica_timeout=timedelta(minutes=9)) as master:
         state = load_state(StoreLayout(tmp_path / "m"))
         assert state is not None
         with Peer(address_of(master), Log()):
-            wait_until(lambda: any(one.asked is not None for one in service_of(master).replicas))
+            counted(master)
             heard: list[BaseException] = []
 
             def put() -> None:
@@ -358,7 +359,7 @@ def test_put_that_waits_for_copies_hears_of_the_promotion(tmp_path: Path) -> Non
             wait_until(lambda: master.visible_offset > 0)
             later = with_promotion(state.epochs, begin=0, end=0)
             with Peer(address_of(master), Log(identity=Identity(state.store_id, later))):
-                thread.join(20)
+                thread.join(PATIENCE_S)
     assert [type(one) for one in heard] == [FencedError]
     assert "not known" in str(heard[0])
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "etcd_failover.py"
 KEY = b"15 bytes of key"
 
@@ -32,7 +34,7 @@ def test_wrong_arguments_are_named_at_the_begin(
         [sys.executable, EXAMPLE, *words, tmp_path / "store"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 2
     assert said in done.stderr

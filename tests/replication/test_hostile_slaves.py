@@ -24,7 +24,8 @@ from tests.replication.classic_slave import ClassicSlave
 from tests.replication.ends import Log
 from tests.replication.masters import open_master
 from tests.support.forking import fork
-from tests.support.waiting import wait_until
+from tests.support.ports import free_address
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=20), st.data())
@@ -59,7 +60,7 @@ def test_noise_harms_neither_puts_nor_other_slaves(tmp_path: Path, rng: random.R
         host, port = master.address.split(":")
         with ClassicSlave(master.address) as slave, contextlib.ExitStack() as open_ones:
             for number in range(60):
-                noise = socket.create_connection((host, int(port)), timeout=20)
+                noise = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
                 with contextlib.suppress(OSError):  # it may have been disconnected by then
                     noise.sendall(rng.randbytes(rng.choice([0, 1, 7, 8, 9, 64, 5000])))
                 if rng.random() < 0.5:
@@ -82,14 +83,14 @@ def test_single_bytes_keep_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with copies.open_master(tmp_path) as store:
         host, port = copies.address_of(store).split(":")
         hello = frame(Kind.HELLO, bytes(1000))
-        with socket.create_connection((host, int(port)), timeout=20) as peer:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as peer:
             for at in range(len(hello)):
                 try:
                     peer.sendall(hello[at : at + 1])
                 except OSError:
                     break
                 time.sleep(0.05)
-            assert at < 100
+            assert at < len(hello) - 1
         wait_until(lambda: store.replication.last_error is not None)
         assert "nothing that asks for the log" in str(store.replication.last_error)
 
@@ -97,7 +98,7 @@ def test_single_bytes_keep_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_keeps_neither_port_nor_connections(tmp_path: Path) -> None:
     """After the end of the parent's store the port is free, and the slave hears of the end."""
-    with open_master(tmp_path) as (_, master):
+    with open_master(tmp_path, listen=free_address()) as (_, master):
         slave = ClassicSlave(master.address)
         wait_until(lambda: len(master.replicas) == 1)
         child = fork()
@@ -105,7 +106,7 @@ def test_a_forked_child_keeps_neither_port_nor_connections(tmp_path: Path) -> No
             signal.pause()
             os._exit(0)
     try:
-        assert slave.ended.wait(20)
+        assert slave.ended.wait(PATIENCE_S)
         slave.close()
         with open_master(tmp_path, listen=master.address) as (_, again):
             assert again.address == master.address

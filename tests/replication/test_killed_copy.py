@@ -61,7 +61,6 @@ def test_a_killed_copy_goes_on(
                 wait_until(
                     lambda: copy.flushed_offset == master.visible_offset,
                     lambda: str(copy.replication),
-                    patience_s=20,
                 )
                 assert copy.replication.error is None
                 assert [m.body for m in everything(copy)] == [m.body for m in everything(master)]

@@ -29,7 +29,7 @@ from tests.replication.copies import (
     service_of,
 )
 from tests.support.small_store import STILL, open_small
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 KEY = b"a key of 16 bytes or more"
 #: What no promise wants on the disk stays in memory.
@@ -74,7 +74,8 @@ def test_a_planned_switch_passes_nothing_on_twice(
             master.close()
             assert copy.end_offset == end
             assert table_of(copy) == {"orders@a": {"0": 5}}
-            assert "the peer says: the master closes" in caplog.text
+            # The replica says why once it has ended the connection.
+            wait_until(lambda: "the peer says: the master closes" in caplog.text)
     promote(tmp_path / "c")
     with (
         open_small(tmp_path / "c") as store,
@@ -95,7 +96,7 @@ def test_a_slave_gets_the_end_of_the_log(tmp_path: Path, patient: None) -> None:
         end = store.end_offset
         assert slave.end < end
         store.close()
-        assert slave.ended.wait(20)
+        assert slave.ended.wait(PATIENCE_S)
         assert slave.end == end
 
 
@@ -176,7 +177,7 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
     """The copy brings the log that they speak of to its disk first."""
     monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 0.0)
     came, slow = threading.Event(), True
-    take, sync_soon = KeptOffsets.take, CopiedLog.sync_soon
+    take, sync_soon, sync_here = KeptOffsets.take, CopiedLog.sync_soon, CopiedLog.sync_here
 
     def taken(kept: KeptOffsets, offsets: Offsets) -> None:
         take(kept, offsets)
@@ -186,7 +187,11 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
         if not slow:
             sync_soon(log, now=now)
 
+    def synced_here(log: CopiedLog) -> bool:
+        return not slow and sync_here(log)
+
     monkeypatch.setattr(KeptOffsets, "take", taken)
+    monkeypatch.setattr(CopiedLog, "sync_here", synced_here)
     monkeypatch.setattr(CopiedLog, "sync_soon", synced)
     with open_master(tmp_path / "m") as master:
         put_some(master, 10)

@@ -20,7 +20,7 @@ def unasked_gil() -> Iterator[None]:
     take the GIL, for ever.
     """
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(0.5)  # a fork takes milliseconds
+    sys.setswitchinterval(5.0)  # a fork takes milliseconds, or seconds if all stands still
     try:
         time.sleep(0.02)  # who waits already gets it; who waits from here on is patient
         yield

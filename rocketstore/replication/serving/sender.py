@@ -144,7 +144,7 @@ class ReplicaSender:
 
     def snapshot(self) -> ConnectedReplica:
         """How far it is. Any thread may ask."""
-        now, end = time.monotonic(), self._source.end()
+        now, lag_bytes = time.monotonic(), max(0, self._source.end() - self.synced)
         first = next(iter(list(self._times)), None)
         return ConnectedReplica(
             address=self._channel.peer,
@@ -153,8 +153,8 @@ class ReplicaSender:
             sent=self.position,
             received=self.received,
             synced=self.synced,
-            lag_bytes=max(0, end - self.synced),
-            lag_ms=0 if first is None else int((now - first[1]) * 1000),
+            lag_bytes=lag_bytes,
+            lag_ms=int((now - first[1]) * 1000) if first and lag_bytes else 0,
             bytes_sent=self._bytes_sent,
             bytes_per_s=self._rate.at(now),
             compression=codec_name(self.link.codec),
