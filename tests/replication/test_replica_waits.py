@@ -90,10 +90,9 @@ def slaves(master: tuple[Store, MasterService]) -> Iterator[Callable[..., Classi
     with ExitStack() as stack:
 
         def connect(**options: Any) -> ClassicSlave:
-            count = len(master[1].replicas)
+            count = master[1].counted
             slave = stack.enter_context(ClassicSlave(master[1].address, **options))
-            wait_until(lambda: len(master[1].replicas) == count + 1)
-            wait_until(lambda: all(one.asked is not None for one in master[1].replicas))
+            wait_until(lambda: master[1].counted == count + 1)
             return slave
 
         yield connect
@@ -132,7 +131,7 @@ def test_a_put_that_no_replica_acknowledges_times_out(tmp_path: Path, put: Any) 
         open_master(tmp_path, replica_timeout=QUICK) as (store, service),
         ClassicSlave(service.address, acknowledges=False),
     ):
-        wait_until(lambda: bool(service.replicas) and service.replicas[0].asked is not None)
+        wait_until(lambda: service.counted == 1)
         began = time.monotonic()
         with pytest.raises(ReplicaTimeoutError, match="within 200 ms") as caught:
             put(store, "replicas(2)")
@@ -290,7 +289,7 @@ def test_who_waits_hears_of_the_end(tmp_path: Path, end: Any, error: Any, kind: 
         open_master(tmp_path, replica_timeout=timedelta(seconds=60)) as (store, service),
         ClassicSlave(service.address, acknowledges=False),
     ):
-        wait_until(lambda: bool(service.replicas) and service.replicas[0].asked == 0)
+        wait_until(lambda: service.counted == 1)
         heard: list[BaseException] = []
 
         def wait() -> None:

@@ -17,7 +17,14 @@ from rocketstore import Store
 from rocketstore.log.commitlog.flusher import Flusher
 from rocketstore.log.layout.file_system import file_system
 from rocketstore.replication import courses
-from tests.replication.copies import caught_up, open_copy, open_master, put_some, same_log
+from tests.replication.copies import (
+    caught_up,
+    open_copy,
+    open_master,
+    put_some,
+    same_log,
+    service_of,
+)
 from tests.support.small_store import DAY_MS, SEGMENT
 from tests.support.waiting import wait_until
 
@@ -35,6 +42,7 @@ def pair(tmp_path: Path, options: dict[str, Any] | None = None) -> Iterator[tupl
     ):
         master.writer("orders").put(b"before", durability="disk")
         wait_until(lambda: [one.synced for one in master.replication.peers] == [master.end_offset])
+        wait_until(lambda: service_of(master).counted == 1)
         yield master, copy
 
 
