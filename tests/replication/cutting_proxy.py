@@ -19,6 +19,7 @@ class CuttingProxy:
         #: Connections that were ended.
         self.cut = 0
         self._rng, self._cuts, self._most = rng, cuts, most
+        self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -42,6 +43,14 @@ class CuttingProxy:
             left = self._rng.randint(1, self._most) if self.cut < self._cuts else None
             threading.Thread(target=self._serve, args=(peer, left), daemon=True).start()
 
+    def _cuts_one(self) -> bool:
+        """Whether one more is to be cut: a peer may have left another connection for a new one."""
+        with self._lock:
+            if self.cut < self._cuts:
+                self.cut += 1
+                return True
+            return False
+
     def _serve(self, peer: socket.socket, left: int | None) -> None:
         host, port = self.target.rsplit(":", 1)
         try:
@@ -61,8 +70,8 @@ class CuttingProxy:
                 break
             if left is not None:
                 left -= len(data)
-        if left == 0:
-            self.cut += 1
+            if left == 0 and not self._cuts_one():
+                left = None
         for sock in (peer, master):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore import Store
-from tests.replication.copies import SOON, address_of, open_master
+from tests.replication.copies import SOON, address_of, open_master, service_of
 from tests.support.waiting import wait_until
 
 __all__ = ["BEAT_S", "DELAYS", "GROUP", "OPTIONS"]
@@ -32,10 +32,14 @@ COUNT = 30
 
 def main(path: Path) -> None:
     rng = random.Random(int(sys.argv[2]))
-    with open_master(path, {**OPTIONS, "delay_levels": DELAYS}, heartbeat_every=SOON) as store:
+    settings: dict[str, Any] = {"heartbeat_every": SOON, "replica_timeout": timedelta(seconds=60)}
+    with open_master(path, {**OPTIONS, "delay_levels": DELAYS}, **settings) as store:
         print(f"at {address_of(store)}", flush=True)
         sys.stdin.readline()
-        wait_until(lambda: bool(store.replication.peers))
+        store.writer("begin").put(b"begin", durability="disk")
+        # From here on the copy counts for a promise.
+        wait_until(lambda: [one.synced for one in store.replication.peers] == [store.end_offset])
+        wait_until(lambda: service_of(store).counted == 1)
         said: dict[str, Any] = {}
         _delays(store, rng, said)
         _transactions(store, said)
@@ -61,8 +65,14 @@ def _delays(store: Store, rng: random.Random, said: dict[str, Any]) -> None:
             store.delayed.reschedule(put, time.time_ns() // 1_000_000 + 2500)
         said["once"].append(body.decode())
     said["beat"] = store.delayed.repeat("beats", b"beat", timedelta(seconds=BEAT_S))
-    gone = store.delayed.repeat("beats", b"gone", timedelta(seconds=BEAT_S))
-    assert store.delayed.cancel(gone)
+    # Twice where this process was stopped until the first one was delivered.
+    for number in range(2):
+        body, began = b"gone %d" % number, time.monotonic()
+        gone = store.delayed.repeat("beats", body, timedelta(seconds=BEAT_S))
+        assert store.delayed.cancel(gone)
+        if time.monotonic() - began < BEAT_S:
+            said["never"].append(body.decode())
+            break
 
 
 def _transactions(store: Store, said: dict[str, Any]) -> None:

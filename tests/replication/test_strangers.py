@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketstore import DivergedError, ReplicationError
-from rocketstore.replication import replica
+from rocketstore.replication import replica, warnings
 from rocketstore.replication.protocol.frames import (
     DATA_MOST,
     HEADER,
@@ -24,7 +27,7 @@ from rocketstore.replication.protocol.frames import (
 )
 from rocketstore.replication.protocol.handshake import ERROR, FinalError
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
-from rocketstore.replication.serving import strangers
+from rocketstore.replication.serving import sender, strangers
 from rocketstore.replication.warnings import LINES_MOST, Warnings
 from tests.replication.copies import (
     address_of,
@@ -36,6 +39,7 @@ from tests.replication.copies import (
     service_of,
 )
 from tests.replication.ends import Log, Wire, joined, master_of
+from tests.replication.histories.faulty_link import FaultyLink
 from tests.support.waiting import wait_until
 
 KEY = b"a key of 16 bytes or more"
@@ -91,18 +95,23 @@ def test_the_last_word_of_a_master_is() -> None:
                 wire.replica.receive(memoryview(last_word(code)))
 
 
-def test_no_stranger_stops_a_copy_that_has_a_key(tmp_path: Path) -> None:
+def test_no_stranger_stops_a_copy_that_has_a_key(tmp_path: Path, rng: random.Random) -> None:
     """Its master comes back at the address that a stranger had."""
     said = (last_word(Code.OTHER_STORE), last_word(Code.DIVERGED), b"HTTP/1.1 400 \r\n\r\n")
     for number, answers in enumerate((said, said[:1], said[2:])):
-        with stranger(*answers) as (address, came):
-            copy = open_copy(tmp_path / f"c{number}", address, key=KEY)
+        with (
+            stranger(*answers) as (address, came),
+            FaultyLink(rng, address) as link,
+            open_copy(tmp_path / f"c{number}", link.address, key=KEY) as copy,
+        ):
+            service = copy_of(copy)
             wait_until(lambda came=came: len(came) > 2 * replica.SAME_FAILURES_MOST)
-            assert copy_of(copy).error is None
-            assert isinstance(copy.replication.last_error, ReplicationError)
-        with copy, open_master(tmp_path / f"m{number}", listen=address, key=KEY) as master:
-            put_some(master, 5)
-            caught_up(copy, master)
+            wait_until(lambda it=service: isinstance(it.last_error, ReplicationError))
+            assert service.error is None
+            with open_master(tmp_path / f"m{number}", key=KEY) as master:
+                link.lead_to(address_of(master))
+                put_some(master, 5)
+                caught_up(copy, master)
 
 
 def test_a_peer_without_a_key_is_believed_where_nobody_has_one(tmp_path: Path) -> None:
@@ -136,9 +145,13 @@ def test_a_stranger_that_goes_on_talking_is_left(
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_silent_strangers_take_no_place_of_a_replica(tmp_path: Path) -> None:
+def test_silent_strangers_take_no_place_of_a_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S003-47: as many as they are. The oldest of the busiest address goes."""
-    with open_master(tmp_path / "m", key=KEY, max_replicas=1) as master, ExitStack() as stack:
+    monkeypatch.setattr(sender, "FIRST_WORD_S", 600.0)  # none goes by its silence
+    settings: dict[str, Any] = {"max_replicas": 1, "silence_limit": timedelta(minutes=10)}
+    with open_master(tmp_path / "m", key=KEY, **settings) as master, ExitStack() as stack:
         put_some(master, 5)
         host, port = address_of(master).split(":")
         for _ in range(strangers.WAITING_MOST + 20):
@@ -172,9 +185,10 @@ def test_a_stranger_gets_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_strangers_do_not_fill_the_log_file(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each says something else, and the master goes on to say what its replicas do."""
+    monkeypatch.setattr(warnings, "LINES_IN_S", 600.0)  # all come within one minute
     with open_master(tmp_path / "m", key=KEY) as master:
         host, port = address_of(master).split(":")
         with caplog.at_level(logging.INFO, "rocketstore.replication"):
@@ -191,9 +205,9 @@ def test_strangers_do_not_fill_the_log_file(
 def test_what_was_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("rocketstore.replication.warnings.time.monotonic", lambda: now[0])
-    warnings = Warnings()
-    lines = [warnings.line(str(number), f"trouble {number}") for number in range(30)]
+    told = Warnings()
+    lines = [told.line(str(number), f"trouble {number}") for number in range(30)]
     assert lines[LINES_MOST:] == [None] * 20
     now[0] += 61
-    assert warnings.line("again", "trouble") == "trouble (20 others were not logged)"
-    assert warnings.line("again", "trouble") is None
+    assert told.line("again", "trouble") == "trouble (20 others were not logged)"
+    assert told.line("again", "trouble") is None

@@ -17,11 +17,20 @@ from rocketstore import Store
 from rocketstore.log.commitlog.flusher import Flusher
 from rocketstore.log.layout.file_system import file_system
 from rocketstore.replication import courses
-from tests.replication.copies import caught_up, open_copy, open_master, put_some, same_log
-from tests.support.small_store import SEGMENT
+from tests.replication.copies import (
+    caught_up,
+    open_copy,
+    open_master,
+    put_some,
+    same_log,
+    service_of,
+)
+from tests.support.small_store import DAY_MS, SEGMENT
 from tests.support.waiting import wait_until
 
 MIB = {"commit_log_file_size_bytes": 1 << 20}
+#: No flush but those that are asked for.
+ASKED = {**MIB, "flush_interval_ms": DAY_MS, "flush_thorough_interval_ms": DAY_MS}
 
 
 @contextmanager
@@ -33,6 +42,7 @@ def pair(tmp_path: Path, options: dict[str, Any] | None = None) -> Iterator[tupl
     ):
         master.writer("orders").put(b"before", durability="disk")
         wait_until(lambda: [one.synced for one in master.replication.peers] == [master.end_offset])
+        wait_until(lambda: service_of(master).counted == 1)
         yield master, copy
 
 
@@ -67,7 +77,8 @@ def written_bytes(directory: Path) -> int:
 def test_puts_that_wait_are_synced_by_the_thread_that_receives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pair(tmp_path, MIB) as (master, copy):
+    monkeypatch.setattr(courses, "QUICK_S", 600.0)  # however slow the disk is
+    with pair(tmp_path, ASKED) as (master, copy):
         writer = master.writer("orders")
         names = threads_that_flush(copy, monkeypatch)
         for _ in range(20):

@@ -126,8 +126,8 @@ def test_the_groups_of_a_master_that_follows_are_those_of_the_new_one(tmp_path: 
         caught_up(copy, master)
         commit(master, "a", 7)
         same_groups(copy, master)
-        commit(master, "only_there", 1)  # does not travel any more
         copy.close()
+        commit(master, "only_there", 1)  # does not travel any more
     promote(tmp_path / "c")
     with open_master(tmp_path / "c") as master:
         commit(master, "a", 9)

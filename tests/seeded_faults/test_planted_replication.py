@@ -60,7 +60,8 @@ def test_planted_fault_is_caught(fault: Fault, history: tuple[str, str], tmp_pat
     kinds, said = history
     plant(fault, tmp_path / "tree")
     asked = {
-        "ROCKETSTORE_HISTORIES": "6",
+        # The first four find it nearly always: more are for a machine that is busy with others.
+        "ROCKETSTORE_HISTORIES": "24",
         "ROCKETSTORE_HISTORY_SECONDS": "12",
         "ROCKETSTORE_HISTORY_FAULTS": kinds,
     }

@@ -109,6 +109,11 @@ class MasterService:
         return tuple(sender.snapshot() for sender in self._senders.values())
 
     @property
+    def counted(self) -> int:
+        """How many machines count for puts that wait: they have said how far they are."""
+        return len(self._counted)
+
+    @property
     def connections(self) -> int:
         """How many there have been."""
         return self._counts.connections
@@ -261,8 +266,8 @@ class MasterService:
     def _acknowledged(self, sender: ReplicaSender, synced: int) -> None:
         # Of one machine that came again its older connection may still be there.
         replica = sender.link.replica_id or sender
-        self._counted[replica] = sender
         self._quorum.acknowledged(replica, synced, sender.copy_begin)
+        self._counted[replica] = sender
 
     def _left(self, sender: ReplicaSender) -> None:
         replica = sender.link.replica_id or sender

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -70,13 +71,13 @@ def master(log: bytes) -> Iterator[JavaLike]:
     found.close()
 
 
-def open_asking(path: Path, master: JavaLike, broker: BrokerLike, **settings: Any) -> Store:
+def open_asking(path: Path, master: JavaLike, broker: BrokerLike | str, **settings: Any) -> Store:
     return open_copy(
         path,
         master.address,
         **{
             "protocol": "rocketmq",
-            "broker": broker.address,
+            "broker": broker if isinstance(broker, str) else broker.address,
             "broker_every": timedelta(milliseconds=50),
             **settings,
         },
@@ -218,12 +219,13 @@ def test_a_refused_request_leaves_the_others(tmp_path: Path, log: bytes, master:
 
 
 def test_a_broker_that_is_not_there(tmp_path: Path, log: bytes, master: JavaLike) -> None:
-    with BrokerLike({}) as broker:
-        pass
-    with open_asking(tmp_path / "copy", master, broker) as copy:
-        wait_until(lambda: files_of(copy).last_error is not None)
-        assert isinstance(files_of(copy).last_error, OSError)
-        wait_until(lambda: copy.flushed_offset == len(log))
+    with socket.socket() as bound:  # nobody listens at its port, and no other process gets it
+        bound.bind(("127.0.0.1", 0))
+        broker = f"127.0.0.1:{bound.getsockname()[1]}"
+        with open_asking(tmp_path / "copy", master, broker) as copy:
+            wait_until(lambda: files_of(copy).last_error is not None)
+            assert isinstance(files_of(copy).last_error, OSError)
+            wait_until(lambda: copy.flushed_offset == len(log))
 
 
 def test_another_broker_is_noticed(tmp_path: Path, log: bytes, master: JavaLike) -> None:

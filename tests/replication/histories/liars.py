@@ -42,7 +42,7 @@ __all__ = [
     "lie_as_copy",
 ]
 
-#: A liar that was sent away knows it by then, seconds.
+#: A liar of a history that was sent away knows it by then, seconds, if no process is paused.
 PATIENCE_S = 2.0
 FAR = 2**62
 
@@ -195,12 +195,18 @@ BELIEVED_LIES: dict[str, Callable[[_Copy, Accept | None], None]] = {
 
 
 def lie_as_copy(
-    address: str, lie: str, rng: random.Random, *, with_key: bool, segment_bytes: int = SEGMENT
+    address: str,
+    lie: str,
+    rng: random.Random,
+    *,
+    with_key: bool,
+    segment_bytes: int = SEGMENT,
+    patience_s: float = PATIENCE_S,
 ) -> bool:
     """Tells the master at `address` a lie. False: it did not end the connection. OSError where it
     was not there."""
-    known = None if with_key else _asked(address, rng, segment_bytes)
-    with _connected(address) as sock:
+    known = None if with_key else _asked(address, rng, segment_bytes, patience_s)
+    with _connected(address, patience_s) as sock:
         talk = _Talk(sock)
         try:
             if lie != "noise":
@@ -214,10 +220,12 @@ def lie_as_copy(
     return True
 
 
-def _asked(address: str, rng: random.Random, segment_bytes: int) -> Accept | None:
+def _asked(
+    address: str, rng: random.Random, segment_bytes: int, patience_s: float
+) -> Accept | None:
     """What a master without a key says to an empty copy."""
     try:
-        with _connected(address) as sock:
+        with _connected(address, patience_s) as sock:
             talk = _Talk(sock)
             _greet(talk, rng, with_key=False)
             return _Copy(talk, rng, segment_bytes).accepted()
@@ -225,9 +233,9 @@ def _asked(address: str, rng: random.Random, segment_bytes: int) -> Accept | Non
         return None
 
 
-def _connected(address: str) -> socket.socket:
+def _connected(address: str, patience_s: float) -> socket.socket:
     host, port = address.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), PATIENCE_S)
+    return socket.create_connection((host, int(port)), patience_s)
 
 
 def _greet(talk: _Talk, rng: random.Random, *, with_key: bool) -> None:

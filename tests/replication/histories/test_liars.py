@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.replication.copies import (
     same_log,
     service_of,
 )
+from tests.replication.histories import liars
 from tests.replication.histories.faulty_link import FaultyLink
 from tests.replication.histories.liars import (
     BELIEVED_LIES,
@@ -27,7 +29,6 @@ from tests.replication.histories.liars import (
     COPY_LIES,
     MASTER_LIES,
     LyingMaster,
-    lie_as_copy,
 )
 from tests.support.small_store import log_bytes
 from tests.support.waiting import wait_until
@@ -38,6 +39,8 @@ TIMES: dict[str, Any] = {
     "silence_limit": timedelta(seconds=5),
 }
 QUICK = timedelta(milliseconds=100)
+#: A liar that was sent away knows it by then, seconds: only a test that fails takes so long.
+lie_as_copy = partial(liars.lie_as_copy, patience_s=100)
 
 
 def put_for_two(master: Store) -> None:
