@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import pytest
 
 from rocketstore.log.layout.rocketmq_json import parse_json
 from tests.interop.oracle import BUILT, GENERATIONS, OPENED, OracleError, build_sources, since
+from tests.support.ports import free_port
 
 __all__ = ["FILES", "JavaBroker"]
 
@@ -49,7 +49,8 @@ class JavaBroker:
 
     def __init__(self, version: str, path: Path, serialize: str = "JSON") -> None:
         output = _built(version)
-        port, ha = _free_ports()
+        # RocketMQ listens at the port two below, too.
+        port, ha = free_port(also=(-2,)), free_port()
         #: Where it takes requests, and where its HA service listens.
         self.address, self.master = f"127.0.0.1:{port}", f"127.0.0.1:{ha}"
         self._home = tempfile.TemporaryDirectory(prefix="broker-")
@@ -106,16 +107,3 @@ class JavaBroker:
                 pipe.close()
         os.close(self._stderr)
         self._home.cleanup()
-
-
-def _free_ports() -> tuple[int, int]:
-    """Of the first one the port two below is free, too: a broker listens there as well."""
-    for _ in range(100):
-        with socket.create_server(("127.0.0.1", 0)) as one, contextlib.suppress(OSError):
-            port = int(one.getsockname()[1])
-            with (
-                socket.create_server(("127.0.0.1", port - 2)),
-                socket.create_server(("127.0.0.1", 0)) as other,
-            ):
-                return port, int(other.getsockname()[1])
-    raise OSError("no free ports")

@@ -14,7 +14,7 @@ from tests.interop.test_replication_to_java import assert_same_log, is_at, optio
 from tests.interop.views import Tally, of_oracle, of_ours
 from tests.replication.killed_master import putting_master
 from tests.replication.masters import open_master
-from tests.support.ports import free_port
+from tests.support.ports import free_address
 from tests.support.waiting import pause, wait_until
 
 pytestmark = pytest.mark.java
@@ -33,7 +33,7 @@ def test_a_slave_of_a_killed_master_has_the_same_bytes(
     """A process that is killed loses nothing that a slave has: the slave is never ahead of the next
     master, and goes on."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    address = f"127.0.0.1:{free_port()}"
+    address = free_address()
     options = options_of(SMALL, durability)
     with slave_of(oracle, theirs, address) as slave:
         for _ in range(KILLS):

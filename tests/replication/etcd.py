@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.ports import free_address
 from tests.support.waiting import wait_until
 
 __all__ = ["BUILT", "EtcdServer", "Machine", "Put", "etcd_program", "example", "free_address"]
@@ -38,12 +38,6 @@ def example() -> Any:
 def etcd_program() -> str | None:
     """An etcd that is here."""
     return str(BUILT) if BUILT.exists() else shutil.which("etcd")
-
-
-def free_address() -> str:
-    """Of loopback, with a port that was free just now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 class EtcdServer:

@@ -16,6 +16,7 @@ import rocketstore
 from rocketstore import ConfigError, PutResult, Store, aio
 from rocketstore.errors import FencedError, ReplicaStoreError, StoreReadOnlyError
 from rocketstore.replication import Master, Replica
+from tests.support.ports import free_address
 from tests.support.small_store import SMALL, open_small
 from tests.support.waiting import wait_until
 
@@ -175,8 +176,7 @@ def test_a_copy_opens_as_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_copy_opens_without_its_master_and_follows_once_it_is_there(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     with open_small(tmp_path / "copy", replication=copy_settings(address)) as copy:
         wait_until(lambda: copy.replication.last_error is not None)
         assert copy.replication.peers == ()
@@ -289,8 +289,7 @@ def test_nothing_is_delivered_before_the_lease_was_asked(tmp_path: Path) -> None
 
 def test_a_master_that_reaches_nobody_to_follow_stays_a_master(tmp_path: Path) -> None:
     """Of a wrong address, or a wrong directory, nothing is left."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+    nobody = free_address()
     with open_small(tmp_path / "master", replication=MASTER) as master:
         master.writer("orders").put(b"17 EUR")
     with (

@@ -6,7 +6,6 @@ import contextlib
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from tests.spark.patience import BUSY
 from tests.spark.processes import Program, program
 from tests.spark.putting_master import SEGMENT_BYTES
 from tests.support.paths import ROOT
+from tests.support.ports import free_address
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -107,8 +107,7 @@ def test_a_stream_of_a_copy(spark: Any, tmp_path: Path, rng: random.Random) -> N
     """Connections that break, and a master that is killed: each number once. A master that was put
     back, and has the copy cut: the stream ends, and says why, then and after the log has grown."""
     master, copy, checkpoint = (tmp_path / name for name in ("master", "copy", "checkpoint"))
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        address = f"127.0.0.1:{sock.getsockname()[1]}"
+    address = free_address()
     with (
         contextlib.ExitStack() as stack,
         CuttingProxy(address, rng, 4, 20_000) as proxy,
