@@ -13,7 +13,8 @@ import pytest
 
 import rocketstore
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from tests.support.small_store import SMALL, open_small, parts
+from tests.support.copies import copy_if_there
+from tests.support.small_store import SMALL, dispatched, open_small, parts
 
 #: A file of a queue holds ten units.
 COUNT = 37
@@ -47,8 +48,8 @@ def killed(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         consumer = store.consumer("b", group="g")
         consumer.poll(30)
         consumer.commit()
-        parts(store).checkpointer.save(derived=True)
-        shutil.copytree(path.with_name("alive"), path)
+        parts(dispatched(store)).checkpointer.save(derived=True)
+        shutil.copytree(path.with_name("alive"), path, copy_function=copy_if_there)
     return path
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from tests.support.small_store import SEGMENT, SMALL, open_small, parts
+from tests.support.copies import copy_if_there
+from tests.support.small_store import SEGMENT, SMALL, dispatched, open_small, parts
 
 COUNT = 60
 SHAPE = [f"--index-{n}={SMALL[f'index_{n}']}" for n in ("slots", "entries")]
@@ -26,8 +27,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(COUNT):
             for topic in ("a", "b"):
                 store.writer(topic).put(b"%s-%03d" % (topic.encode(), number), keys=f"k{number}")
-        parts(store).checkpointer.save(derived=True)
-        shutil.copytree(path.with_name("alive"), path)
+        parts(dispatched(store)).checkpointer.save(derived=True)
+        shutil.copytree(path.with_name("alive"), path, copy_function=copy_if_there)
     return path
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from tests.support.copies import copy_if_there
 from tests.support.live_writer import LiveWriter
 from tests.support.small_store import no_dispatch
 
@@ -86,6 +87,7 @@ def test_follow_goes_on_behind_damage(start, store_path: Path) -> None:
         first, second = (store.writer("orders", queue_id=number) for number in (0, 1))
         # Stopped: what changes below the end that it has seen is another log to a reader.
         child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
         with no_dispatch(store):
             first.put(b"in front", tags="even")
             first.put(b"passed over", tags="odd")
@@ -110,7 +112,8 @@ def test_follow_goes_on_behind_damage(start, store_path: Path) -> None:
 def test_follow_goes_on_with_a_writer_that_comes_after_a_crash(start, store_path: Path) -> None:
     with rocketstore.open(store_path, "r+", durability="os") as store:
         store.writer("orders", queue_id=0).put(b"in front")
-        shutil.copytree(store_path, crashed := store_path.with_name("crashed"))
+        crashed = store_path.with_name("crashed")
+        shutil.copytree(store_path, crashed, copy_function=copy_if_there)
     child = start("tail", crashed, "orders", "-n", 1, "-f", "--format", "%p %s")
     assert child.stdout is not None
     assert child.stdout.readline() == "0 in front\n"

@@ -47,7 +47,7 @@ def test_a_slave_of_a_killed_master_has_the_same_bytes(
             assert store.end_offset >= before
             assert store.recovery.lost_messages == ()
             is_at(slave, store.end_offset)
-            wait_until(lambda: bool(master.replicas) and master.replicas[0].synced == slave.end())
+            wait_until(lambda: [one.synced for one in master.replicas] == [slave.end()])
             slave.settle()
             tally.same(of_oracle(slave.dump()), of_ours(store))
             assert_same_log(ours, theirs, store.end_offset)

@@ -87,7 +87,7 @@ def is_at(copy: Store, end: int) -> None:
         service = service_of(copy)
         return f"at {copy.flushed_offset} of {end}: {service.error!r}, {service.last_error!r}"
 
-    wait_until(lambda: copy.flushed_offset == end, why, patience_s=60)
+    wait_until(lambda: copy.flushed_offset == end, why)
 
 
 def assert_same_log(ours: Path, theirs: Path, begin: int, end: int) -> None:

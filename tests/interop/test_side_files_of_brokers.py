@@ -112,7 +112,7 @@ def test_a_copy_has_what_its_broker_encodes(version: str, tmp_path: Path) -> Non
         fill(broker)
         assert_reads_binary(broker)
         with open_copy(ours, broker) as copy:
-            wait_until(lambda: same(ours, broker), lambda: different(ours, copy, broker), 60)
+            wait_until(lambda: same(ours, broker), lambda: different(ours, copy, broker))
             files = copy.replication.broker
             assert files is not None
             assert files.last_error is None
@@ -132,7 +132,6 @@ def test_a_copy_has_what_its_broker_encodes(version: str, tmp_path: Path) -> Non
             wait_until(
                 lambda: _read(ours, "delayOffset.json")["offsetTable"].get("1") == 11,
                 lambda: different(ours, copy, broker),
-                30,
             )
 
 
@@ -150,7 +149,6 @@ def test_a_promoted_copy_delivers_what_the_broker_had_not(version: str, tmp_path
                     (_read(ours, "delayOffset.json") or {}).get("offsetTable", {}).get("1") == 20
                 ),
                 lambda: different(ours, copy, broker),
-                60,
             )
             for number in range(20, 25):
                 broker.ask("put", topic="Orders", body=f"soon {number}", level=1)

@@ -16,6 +16,7 @@ from rocketstore.spark.source.stream_progress import Progress
 from tests.interop.messages import SMALL
 from tests.interop.oracle import Oracle
 from tests.interop.test_replication_from_java import java_master, put_some
+from tests.support.copies import store_is_there
 from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
 
@@ -28,7 +29,7 @@ def test_a_stream_reads_each_message_of_a_master_once(oracle: Oracle, tmp_path: 
     with java_master(oracle, tmp_path / "java") as (master, address):
         put_some(master, 0)
         with _following(address, copy):
-            wait_until((copy / "rocketstore" / "store.json").exists)
+            wait_until(lambda: store_is_there(copy))
             stream = Progress(ReadOptions.parse(_options(copy), stream=True))
             reading = _Reading(stream)
             put_some(master, 1)

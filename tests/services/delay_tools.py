@@ -9,6 +9,7 @@ from typing import Any
 from rocketstore import Message, Store
 from rocketstore.services.delay import progress
 from rocketstore.services.delay.service import DelayService
+from tests.support.copies import copy_if_there
 from tests.support.waiting import wait_until
 
 __all__ = [
@@ -60,8 +61,9 @@ def own_part(path: Path) -> Any:
 
 
 def crash(path: Path, to: Path) -> Path:
-    """What a killed process leaves."""
-    return Path(shutil.copytree(path, to, ignore=shutil.ignore_patterns("lock")))
+    """What a killed process leaves. The store goes on: files come and go meanwhile."""
+    lock = shutil.ignore_patterns("lock")
+    return Path(shutil.copytree(path, to, ignore=lock, copy_function=copy_if_there))
 
 
 def refuse(*_: object) -> None:

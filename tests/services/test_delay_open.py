@@ -83,7 +83,7 @@ def test_an_open_of_a_store_whose_dispatch_stands(
         expected = sorted([b"now", b"later", *([b"other"] if other_level else [])])
         wait_until(lambda: sorted(bodies(store)) == expected)
         wait_until(lambda: store.delayed.error is None)
-        assert len(store.delayed) == 0
+        wait_until(lambda: len(store.delayed) == 0)
     assert workers() == []
 
 

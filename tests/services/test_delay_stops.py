@@ -37,12 +37,12 @@ def test_a_stop_between_the_copies_and_the_offsets(
         wait_until(lambda: bodies(store) == [b"first"])
     stored = file_of(path).read_bytes()
     with open_small(path, clock=clock) as store:
+        monkeypatch.setattr(offsets.progress, "save", refuse)
         writer = store.writer("orders", queues=2)
         for n in range(delivered):
             writer.put(b"%d" % n, delay_level=1 + n % 2)
         writer.put(b"later", delay_level=5)
         store.flush()
-        monkeypatch.setattr(offsets.progress, "save", refuse)
         clock.advance(5)
         wait_until(lambda: len(bodies(store)) == delivered + 1)
         store.flush()

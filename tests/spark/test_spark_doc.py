@@ -81,7 +81,8 @@ def test_stream_from_a_copy(spark: Any, tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "data" / "orders", replication=master) as store:
         replica = Replica(master=store.replication.address)
         with rocketstore.open(tmp_path / "data" / "copy", replication=replica) as copy:
-            wait_until(lambda: copy.flushed_offset == store.flushed_offset > 0)
+            wait_until(lambda: copy.dispatched_offset == store.visible_offset > 0)
+            wait_until(lambda: copy.flushed_offset == store.flushed_offset)
             exec(block.replace("options(", 'options(startingOffsets="earliest", '), scope)
             try:
                 scope["query"].processAllAvailable()

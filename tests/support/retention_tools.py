@@ -37,7 +37,7 @@ def used(store: Store) -> tuple[Any, ...]:
 
 
 def comes_true(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition() and time.monotonic() < deadline:
         pause(0.005)
     return condition()

@@ -22,6 +22,7 @@ ALLOWED = {
     "filesystems/failing_disk.py": "asks the kernel again, with a deadline",
     "filesystems/test_failing_disk.py": "a program without the tests' modules, with a deadline",
     "filesystems/test_full_disk.py": "a program without the tests' modules, with a deadline",
+    "filesystems/test_power_cut.py": "puts slowly once it has put much, until it is cut off",
     "log/commitlog/test_group_commit.py": "a slow disk; and a thread that must not wake meanwhile",
     "process/test_exit.py": "a slow close; and a fork beside threads that want the GIL",
     "process/test_follow_latency.py": "puts at a rate",
