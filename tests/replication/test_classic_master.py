@@ -18,8 +18,9 @@ import pytest
 import rocketstore
 from rocketstore.replication import Master
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
+from rocketstore.replication.serving.log_source import LogSource
 from rocketstore.replication.serving.master import MasterService, begin_master
-from rocketstore.replication.serving.sender import LogSource, ReplicaSender
+from rocketstore.replication.serving.sender import ReplicaSender
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
 from tests.support.ports import free_address

@@ -4,6 +4,7 @@ Read in this order:
     quorum: how far n machines have the log.
     strangers: what peers may cost that have proved nothing.
     sent_offsets: offsets of groups, as of a moment of the log.
+    log_source: the log as it is sent.
     sender: one connected replica.
     master: the thread that accepts replicas.
 """

@@ -22,8 +22,9 @@ from rocketstore.replication.protocol.classic import ClassicMasterLink
 from rocketstore.replication.protocol.link import MasterLink
 from rocketstore.replication.protocol.session import MasterSession
 from rocketstore.replication.roles import fence_of, take_master_role
+from rocketstore.replication.serving.log_source import log_source_of
 from rocketstore.replication.serving.quorum import Quorum
-from rocketstore.replication.serving.sender import ConnectedReplica, LogSource, ReplicaSender
+from rocketstore.replication.serving.sender import ConnectedReplica, ReplicaSender
 from rocketstore.replication.serving.strangers import WAITING_MOST, WaitingRoom
 from rocketstore.replication.settings import Master
 from rocketstore.replication.state import load_state
@@ -69,7 +70,7 @@ class MasterService:
         copies.max_lag_bytes = settings.max_lag_bytes
         self._quorum = Quorum(self._log.group.confirm)
         self._counted: dict[Hashable, ReplicaSender] = {}
-        self._source = _source_of(engine)
+        self._source = log_source_of(engine)
         state = load_state(engine.layout) or take_master_role(engine)
         self._compared = MasterLog(engine, state)
         # Replaced as a whole: any thread looks.
@@ -278,24 +279,6 @@ class MasterService:
     def _hear_of_epoch(self, epoch: int) -> None:
         if self.on_later_epoch is not None:
             self.on_later_epoch(epoch)
-
-
-def _source_of(engine: WritingEngine) -> LogSource:
-    positions, files = engine.positions, engine.commit_log.queue
-
-    def piece(offset: int, most: int) -> memoryview | None:
-        file = files.find(offset)
-        if file is None:
-            return None
-        size = min(positions.visible, file.end_offset, offset + most) - offset
-        return file.view(offset - file.start_offset, size)
-
-    return LogSource(
-        lambda: positions.visible,
-        lambda: engine.commit_log.begin_offset,
-        piece,
-        lambda: engine.offsets.table,
-    )
 
 
 def _refusal(error: OSError) -> str:

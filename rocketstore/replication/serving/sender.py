@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,10 +27,11 @@ from rocketstore.replication.transport import end_tasks, in_thread
 
 if TYPE_CHECKING:
     from rocketstore.replication.protocol.compression import CodecName
+    from rocketstore.replication.serving.log_source import LogSource
     from rocketstore.replication.settings import Master
     from rocketstore.replication.transport import Channel
 
-__all__ = ["ConnectedReplica", "LogSource", "ReplicaSender"]
+__all__ = ["ConnectedReplica", "ReplicaSender"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,24 +49,6 @@ TIMES_MAX: Final = 4096
 TIMES_A_LIMIT: Final = 8
 #: A limit of bytes a second lets so much time's worth through at once, seconds.
 BURST_S: Final = 0.02
-
-
-class LogSource:
-    """The log as a sender reads it."""
-
-    def __init__(
-        self,
-        end: Callable[[], int],
-        begin: Callable[[], int],
-        piece: Callable[[int, int], memoryview | None],
-        groups: Callable[[], Mapping[str, object]],
-    ) -> None:
-        """`end()`: what may be sent ends here; `piece(offset, most)`: bytes of one segment from an
-        offset on, None if the log has none there; `groups()`: stored offsets."""
-        self.end = end
-        self.begin = begin
-        self.piece = piece
-        self.groups = groups
 
 
 @dataclass(frozen=True, slots=True)
