@@ -15,7 +15,7 @@ from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.replica import ReplicaService
 from rocketstore.replication.serving.master import MasterService, master_of
 from tests.replication.ends import Log
-from tests.support.small_store import SEGMENT, log_bytes, open_small, parts
+from tests.support.small_store import SEGMENT, log_bytes, open_small
 from tests.support.waiting import wait_until
 
 SOON = timedelta(milliseconds=20)
@@ -58,10 +58,7 @@ def copy_of(store: Store) -> ReplicaService:
 def counted(master: Store, replicas: int = 1) -> None:
     """Waits until so many replicas have said how far they are: from then on a put waits for them. The
     master knows a little earlier what they have asked for."""
-    nothing = master.put_batch([], durability="disk")
-    copies = parts(master).commit_log.log.group.copies
-    level = 2 + replicas  # that of "disk" is 2
-    wait_until(lambda: copies.unworthy(nothing, level) is None)
+    wait_until(lambda: service_of(master).counted == replicas)
 
 
 def caught_up(copy: Store, master: Store) -> None:

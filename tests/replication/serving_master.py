@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore import Store
-from tests.replication.copies import SOON, address_of, open_master, service_of
+from tests.replication.copies import SOON, address_of, open_master
 from tests.support.waiting import wait_until
 
 __all__ = ["BEAT_S", "DELAYS", "GROUP", "OPTIONS"]
@@ -39,7 +39,6 @@ def main(path: Path) -> None:
         store.writer("begin").put(b"begin", durability="disk")
         # From here on the copy counts for a promise.
         wait_until(lambda: [one.synced for one in store.replication.peers] == [store.end_offset])
-        wait_until(lambda: service_of(store).counted == 1)
         said: dict[str, Any] = {}
         _delays(store, rng, said)
         _transactions(store, said)

@@ -18,9 +18,10 @@ import pytest
 import rocketstore
 from rocketstore.replication import Master
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
+from rocketstore.replication.protocol.link import Acknowledged
 from rocketstore.replication.serving.log_source import LogSource
 from rocketstore.replication.serving.master import MasterService, begin_master
-from rocketstore.replication.serving.sender import ReplicaSender
+from rocketstore.replication.serving.sender import ConnectedReplica, ReplicaSender
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.masters import open_master
 from tests.support.ports import free_address
@@ -195,19 +196,31 @@ def test_a_limit_of_bytes_a_second_holds(served: Served) -> None:
     assert connected_s > 0.8 * store.end_offset / 200_000
 
 
-def test_a_replica_that_lacks_nothing_has_lacked_it_for_no_time() -> None:
-    """Also at the moment in which its acknowledgement has been taken in part."""
+def test_a_replica_that_is_seen_to_lack_nothing_counts() -> None:
+    """Nobody sees an acknowledgement that has been taken in part."""
     source = LogSource(lambda: 100, lambda: 0, lambda offset, most: None, dict)
     nothing: Any = lambda *_: None  # noqa: E731
     channel: Any = SimpleNamespace(peer="127.0.0.1:1")
+    seen: list[ConnectedReplica] = []
+    looks = threading.Thread(target=lambda: seen.append(sender.snapshot()))
+
+    def count(sender: ReplicaSender, synced: int) -> None:
+        looks.start()
+        looks.join(0.2)
+        seen_before.extend(seen)
+
+    seen_before: list[ConnectedReplica] = []
     sender = ReplicaSender(
-        channel, ClassicMasterLink(), source, Master(), nothing, nothing, nothing, nothing
+        channel, ClassicMasterLink(), source, Master(), count, nothing, nothing, nothing
     )
+    sender.position = 100
     sender._note_end(100)
     sender._times[0] = (100, time.monotonic() - 5)
     assert (sender.snapshot().lag_bytes, sender.snapshot().lag_ms >= 5000) == (100, True)
-    sender.synced = 100
-    assert (sender.snapshot().lag_bytes, sender.snapshot().lag_ms) == (0, 0)
+    sender._take(Acknowledged(100, 100))
+    looks.join()
+    assert seen_before == []
+    assert [(one.synced, one.lag_bytes, one.lag_ms) for one in seen] == [(100, 0, 0)]
 
 
 def test_retention_keeps_what_a_slave_is_sent_next(served: Served) -> None:

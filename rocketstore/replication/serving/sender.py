@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -106,6 +107,8 @@ class ReplicaSender:
         self.copy_begin = 0
         self.position = self.received = self.synced = 0
         self._times: deque[tuple[int, float]] = deque()
+        # Held while an acknowledgement is taken: a replica that is seen to lack nothing counts.
+        self._together = threading.RLock()
         self._bytes_sent = 0
         self._rate = _Rate()
         self._pace = _Pace(settings.max_bytes_per_s)
@@ -127,21 +130,22 @@ class ReplicaSender:
 
     def snapshot(self) -> ConnectedReplica:
         """How far it is. Any thread may ask."""
-        now, lag_bytes = time.monotonic(), max(0, self._source.end() - self.synced)
-        first = next(iter(list(self._times)), None)
-        return ConnectedReplica(
-            address=self._channel.peer,
-            connected_s=now - self._began,
-            asked=self.asked,
-            sent=self.position,
-            received=self.received,
-            synced=self.synced,
-            lag_bytes=lag_bytes,
-            lag_ms=int((now - first[1]) * 1000) if first and lag_bytes else 0,
-            bytes_sent=self._bytes_sent,
-            bytes_per_s=self._rate.at(now),
-            compression=codec_name(self.link.codec),
-        )
+        with self._together:
+            now, lag_bytes = time.monotonic(), max(0, self._source.end() - self.synced)
+            first = next(iter(list(self._times)), None)
+            return ConnectedReplica(
+                address=self._channel.peer,
+                connected_s=now - self._began,
+                asked=self.asked,
+                sent=self.position,
+                received=self.received,
+                synced=self.synced,
+                lag_bytes=lag_bytes,
+                lag_ms=0 if first is None else int((now - first[1]) * 1000),
+                bytes_sent=self._bytes_sent,
+                bytes_per_s=self._rate.at(now),
+                compression=codec_name(self.link.codec),
+            )
 
     async def run(self) -> None:
         """Returns when the replica has ended the connection.
@@ -247,10 +251,11 @@ class ReplicaSender:
                 f"it acknowledges {event.received} ({event.synced} synced), and was sent the log "
                 f"up to {self.position}"
             )
-        self.received, self.synced = event.received, event.synced
-        while self._times and self._times[0][0] <= event.synced:
-            self._times.popleft()
-        self._acknowledged(self, event.synced)
+        with self._together:
+            self.received, self.synced = event.received, event.synced
+            while self._times and self._times[0][0] <= event.synced:
+                self._times.popleft()
+            self._acknowledged(self, event.synced)
         if self._last is not None:
             self._woken.set()
 
