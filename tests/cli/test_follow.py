@@ -305,11 +305,11 @@ def test_a_master_that_has_gone_ends_the_command(start: Start, tmp_path: Path) -
 
 
 def test_time_with_a_master_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        alone = store.replication
     now = 1000.0
     monkeypatch.setattr(follow.time, "monotonic", lambda: now)
     patience = follow._Patience("store-1:10912", 1.5)
-    with open_small(tmp_path) as store:
-        alone = store.replication
     with_master = dataclasses.replace(
         alone, peers=(Peer("store-1:10912", 0, 0, 0, 0.0, 0, None),), last_error=OSError("refused")
     )

@@ -36,9 +36,10 @@ def free_address() -> str:
 
 
 def _candidates() -> list[int]:
-    """All that the system gives nobody by itself."""
+    """All that the system gives nobody by itself; all there are where it keeps none back."""
     low, high = (int(word) for word in RANGE.read_text().split())
-    return [*range(LEAST, low), *range(max(high + 1, LEAST), MOST + 1)]
+    kept_back = [*range(LEAST, low), *range(max(high + 1, LEAST), MOST + 1)]
+    return kept_back or [*range(LEAST, MOST + 1)]
 
 
 def _is_free(port: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,18 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.quick
 
 
-def test_the_system_gives_it_to_nobody() -> None:
-    low, high = (int(word) for word in ports.RANGE.read_text().split())
+def test_the_system_gives_it_to_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ports, "RANGE", tmp_path / "range")
+    ports.RANGE.write_text("12000\t65000\n")
     found = [ports.free_port() for _ in range(50)]
-    assert not [port for port in found if low <= port <= high]
+    assert not [port for port in found if 12_000 <= port <= 65_000]
     assert len(set(found)) == 50
+
+
+def test_a_system_that_keeps_none_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ports, "RANGE", tmp_path / "range")
+    ports.RANGE.write_text("1024\t65535\n")
+    assert ports.free_port() >= ports.LEAST
 
 
 def test_another_process_gets_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
