@@ -58,7 +58,12 @@ def copy_of(store: Store) -> ReplicaService:
 def counted(master: Store, replicas: int = 1) -> None:
     """Waits until so many replicas have said how far they are: from then on a put waits for them. The
     master knows a little earlier what they have asked for."""
-    wait_until(lambda: service_of(master).counted == replicas)
+    wait_until(lambda: counting(service_of(master)) == replicas)
+
+
+def counting(service: MasterService) -> int:
+    """How many replicas count for puts that wait."""
+    return len(service._counted)
 
 
 def caught_up(copy: Store, master: Store) -> None:

@@ -29,6 +29,7 @@ from rocketstore import (
 from rocketstore.replication import Master
 from rocketstore.replication.serving.master import MasterService
 from tests.replication.classic_slave import ClassicSlave
+from tests.replication.copies import counting
 from tests.replication.masters import open_master
 from tests.support.small_store import open_small, parts
 from tests.support.waiting import wait_until
@@ -90,9 +91,9 @@ def slaves(master: tuple[Store, MasterService]) -> Iterator[Callable[..., Classi
     with ExitStack() as stack:
 
         def connect(**options: Any) -> ClassicSlave:
-            count = master[1].counted
+            count = counting(master[1])
             slave = stack.enter_context(ClassicSlave(master[1].address, **options))
-            wait_until(lambda: master[1].counted == count + 1)
+            wait_until(lambda: counting(master[1]) == count + 1)
             return slave
 
         yield connect
@@ -131,7 +132,7 @@ def test_a_put_that_no_replica_acknowledges_times_out(tmp_path: Path, put: Any) 
         open_master(tmp_path, replica_timeout=QUICK) as (store, service),
         ClassicSlave(service.address, acknowledges=False),
     ):
-        wait_until(lambda: service.counted == 1)
+        wait_until(lambda: counting(service) == 1)
         began = time.monotonic()
         with pytest.raises(ReplicaTimeoutError, match="within 200 ms") as caught:
             put(store, "replicas(2)")
@@ -289,7 +290,7 @@ def test_who_waits_hears_of_the_end(tmp_path: Path, end: Any, error: Any, kind: 
         open_master(tmp_path, replica_timeout=timedelta(seconds=60)) as (store, service),
         ClassicSlave(service.address, acknowledges=False),
     ):
-        wait_until(lambda: service.counted == 1)
+        wait_until(lambda: counting(service) == 1)
         heard: list[BaseException] = []
 
         def wait() -> None:

@@ -110,11 +110,6 @@ class MasterService:
         return tuple(sender.snapshot() for sender in self._senders.values())
 
     @property
-    def counted(self) -> int:
-        """How many machines count for puts that wait: they have said how far they are."""
-        return len(self._counted)
-
-    @property
     def connections(self) -> int:
         """How many there have been."""
         return self._counts.connections
