@@ -55,13 +55,14 @@ class BrokerFiles:
     address: str
     #: When the broker was last asked, milliseconds since 1970. None: not yet.
     asked_ms: int | None
-    #: Of `topics.json`.
+    #: Topics in `topics.json`.
     topics: int | None
-    #: Of `subscriptionGroup.json`.
+    #: Consumer groups in `subscriptionGroup.json`.
     groups: int | None
     #: Queues of groups in `consumerOffset.json`.
     group_offsets: int | None
-    #: Of `delayOffset.json`. They are there once the log has what was delivered.
+    #: Delay levels in `delayOffset.json`. The copy writes that file once its log has all that the
+    #: broker had delivered.
     delay_levels: int | None
     #: What went wrong when the broker was last asked. None: nothing did.
     last_error: BaseException | None
@@ -102,7 +103,7 @@ class ReplicationStatus:
     #: Of a replica that stopped (`error`): the next open cuts off what is not of the master's
     #: history, and goes on.
     must_open_again: bool = False
-    #: Of a replica whose broker is asked.
+    #: What a replica with `Replica(broker=…)` has got from the broker. None: it has no such setting.
     broker: BrokerFiles | None = None
 
 

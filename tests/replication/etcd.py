@@ -34,8 +34,8 @@ __all__ = [
 
 #: What `make etcd` makes.
 BUILT = ROOT / "build" / "etcd" / "etcd"
-#: Of a lease, seconds; and so much before its end a master takes no puts any more. A process or etcd
-#: that stands still for less than the rest, or for less than the margin, changes no master.
+#: A lease lasts SECONDS. Its master takes no puts in the last MARGIN_S of it. So the master stays the
+#: same when a process or etcd stands still for less than either MARGIN_S or the time before it.
 SECONDS = 6
 MARGIN_S = 2.5
 

@@ -31,7 +31,7 @@ OF_GROUPS: Final = 1
 WHOLE: Final = 1
 LAST: Final = 2
 KEY_BYTES_MOST: Final = 0xFFFF
-#: Of all frames of one table, bytes: that of one which its file could hold.
+#: Bytes that all frames of one table may have: as many as its file may have.
 TABLE_MOST: Final = 64 << 20
 QUEUE_IDS: Final = 1 << 31
 

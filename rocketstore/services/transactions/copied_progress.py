@@ -84,7 +84,7 @@ def _records(engine: WritingEngine) -> Iterator[CommitRecord]:
         return
     for message in messages_from(reader, COMMITS, 0, begin):
         record = None if isinstance(message, Unreadable) else commit_record_of(message)
-        if record is not None:  # the open as a master tells of the others
+        if record is not None:  # the next open as a master logs what it passes over
             yield record
 
 

@@ -24,7 +24,7 @@ NAMES = "abc"
 LOOK_S = 0.01
 #: Longest time in which a copy without faults comes to the end of its master's log, seconds.
 CATCH_UP_S = 60.0
-#: So often a copy is opened again at the end: each open may find that it has to be cut.
+#: A history opens each copy so often at its end, at most: an open may find that the copy must be cut.
 OPENS_MOST = 5
 
 
