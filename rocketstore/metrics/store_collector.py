@@ -22,6 +22,8 @@ __all__ = ["StoreCollector"]
 
 logger = logging.getLogger(__name__)
 
+#: Modules whose classes a user can name.
+PUBLIC: Final = ("rocketstore", "builtins")
 #: Metric → help text. Names begin with `rocketstore_`; those of counters end in `_total`.
 GAUGES: Final = {
     "open": "1 while the store is open in this process and answers. 0 while a part of it cannot be "
@@ -192,7 +194,8 @@ class _Samples:
             self.add("replication_lag_bytes", peer.lag_bytes, peer=peer.address)
             self.add("replication_lag_seconds", peer.lag_s, peer=peer.address)
         if status.error is not None:
-            self.add("replication_stopped", 1, error=type(status.error).__name__)
+            named = (one for one in type(status.error).__mro__ if one.__module__ in PUBLIC)
+            self.add("replication_stopped", 1, error=next(named).__name__)
         self.add("replication_connections", status.connections, "_total")
         self.add("replication_bytes", status.bytes, "_total")
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.format.scanner import SearchBudget, resynchronise
 from rocketstore.errors import BackpressureError, ReplicationError
 from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.replication.compared_log import CopyLog
@@ -103,7 +104,7 @@ class CopiedLog:
         end, limit_ms = self.end, self._engine.config.sync_flush_timeout_ms
         if not self._log.wait(end, DISK, limit_ms):
             raise BackpressureError(f"the copy was not flushed in {limit_ms} ms")
-        start = at = max(self.begin, end - OVERLAP_BYTES)
+        start = at = self._record_before(end)
         found = bytearray()
         while at < end:
             file = self._engine.commit_log.queue.find(at)
@@ -113,6 +114,19 @@ class CopiedLog:
             found += file.view(at - file.start_offset, size)
             at += size
         return start, bytes(found)
+
+    def _record_before(self, end: int) -> int:
+        """Where a record begins, or the log, so that its master finds one there, too."""
+        at, files = end - OVERLAP_BYTES, self._engine.commit_log.queue
+        while at > self.begin and (file := files.find(at)) is not None and at > file.start_offset:
+            position, to = at - file.start_offset, min(file.size, end - file.start_offset)
+            found = resynchronise(file, position, to, budget=SearchBudget(), verify=0)
+            if found is not None:
+                return file.start_offset + found
+            if file.end_offset < end:
+                return file.end_offset
+            at = max(at - OVERLAP_BYTES, file.start_offset)
+        return max(at, self.begin)
 
     def order_cut(self, offset: int) -> MustOpenAgainError:
         """What lies from `offset` on is not of the master's history; nothing is appended any more."""

@@ -72,7 +72,8 @@ def promote(
         options: Settings of `rocketstore.open`, such as `commit_log_dir`.
 
     Raises:
-        ReplicationError: The store was neither master nor copy, or its role cannot be read.
+        ReplicationError: The store was neither master nor copy, or a copy that never met its master,
+            or its role cannot be read.
         StoreLockedError: The store is open.
         FileNotFoundError, MissingSegmentsError, ConfigError, OSError: As `rocketstore.open`.
     """
@@ -88,6 +89,13 @@ def promote(
                 "replication=Master(…)"
             )
         begin, end = engine.recovery.begin, engine.recovery.end
+        if state.role == "replica" and not state.epochs and begin == end:
+            raise ReplicationError(
+                f"{engine.path} never met its master, and has nothing of its log: promoted it "
+                "would be another store, which the master and its copies refuse; promote a copy "
+                "that has a rank, or open an empty directory with replication=Master(…) for a new "
+                "store"
+            )
         made = promoted(state, begin=begin, end=end, above=whole_number("above", above, 0))
         if not dry_run:
             assert isinstance(engine, WritingEngine)

@@ -31,6 +31,7 @@ from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
+from rocketstore.replication.state import load_state, note_stopped
 from rocketstore.replication.transport import LoopThread, connected, end_tasks
 from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames
@@ -60,6 +61,8 @@ PROOF_S: Final = 10.0
 LAST_OFFSETS_S: Final = 1.0
 #: Seconds over which `bytes_per_s` is measured.
 RATE_S: Final = 2.0
+#: The master's last word is old after so many `heartbeat_every`, in which one is due.
+OLD_AFTER: Final = 1.5
 
 
 class ReplicaService:
@@ -83,6 +86,10 @@ class ReplicaService:
         self._copy = CopiedLog(engine)
         self._rate = (time.monotonic(), 0, 0.0)
         self._lacks_since: float | None = None
+        self._heard = time.monotonic()
+        state = load_state(engine.layout)
+        #: Why this copy stopped, as it is kept on the disk until it goes on; empty: it goes on.
+        self.kept_stop = "" if state is None else state.stopped
         self._course: Course | None = None
         self._link: ReplicaLink | None = None
         self._failures = (0, "")
@@ -119,16 +126,24 @@ class ReplicaService:
 
     @property
     def lag_ms(self) -> float | None:
-        """For how long this copy has not had all that the master had; 0: it has."""
+        """For how long this copy has not had all that the master had, or has not heard of it; 0: it
+        has, and heard so lately."""
         if self.master_end is None:
             return None
-        since = self._lacks_since
-        return 0.0 if since is None else (time.monotonic() - since) * 1000
+        since, now = self._lacks_since, time.monotonic()
+        if since is None and self._heard_lately(now):
+            return 0.0
+        return (now - (self._heard if since is None else since)) * 1000
 
     @property
     def caught_up(self) -> bool:
-        """Whether the disk has all that the master had when it last said so."""
-        return self.connected and self._course is not None and self._course.caught_up
+        """Whether the disk has all that the master had when it last said so, a short time ago."""
+        course = self._course
+        heard = self._heard_lately(time.monotonic())
+        return self.connected and heard and course is not None and course.caught_up
+
+    def _heard_lately(self, now: float) -> bool:
+        return now - self._heard < OLD_AFTER * self.settings.heartbeat_every.total_seconds()
 
     @property
     def compression(self) -> CodecName | None:
@@ -159,6 +174,15 @@ class ReplicaService:
     def _end(self, error: BaseException) -> None:
         self.error = without_frames(error)
         logger.error("%s: the copy does not go on: %s", self._engine.path, error)
+        if not isinstance(error, MustOpenAgainError | StoreClosedError):
+            self._keep_stop(str(error))
+
+    def _keep_stop(self, why: str) -> None:
+        """So that who looks at the files knows, too. It is told else where they cannot be written."""
+        if why != self.kept_stop:
+            self.kept_stop = why
+            with contextlib.suppress(OSError, ReplicationError):
+                note_stopped(self._engine.layout, why)
 
     def _note(self, error: Exception) -> bool:
         """Logs each kind of trouble once. True: it was the last attempt."""
@@ -168,7 +192,11 @@ class ReplicaService:
         if line is not None:
             logger.warning("%s: %s: %s", self._engine.path, self.settings.master, line)
         self.last_error = without_frames(error)
-        if not isinstance(error, ReplicationError) or not self._believed:
+        if not isinstance(error, ReplicationError):
+            if isinstance(error, RocketStoreError):  # of this store, such as a full disk
+                self._keep_stop(str(error))
+            return False
+        if not self._believed:
             return False
         failure = f"{self._copy.end}: {error}"
         count, before = self._failures
@@ -223,8 +251,10 @@ class ReplicaService:
         if course.master_end or course.begun:
             self.master_end = max(course.master_end, self._copy.end)
         self.connected = course.begun  # with a lag that is known
+        if course.begun:
+            self._keep_stop("")
         self.bytes_received += size
-        now = time.monotonic()
+        now = self._heard = time.monotonic()
         began, before, _ = self._rate
         if now - began >= RATE_S:
             rate = (self.bytes_received - before) / (now - began)

@@ -32,6 +32,7 @@ __all__ = [
     "as_replica",
     "fenced",
     "load_state",
+    "note_stopped",
     "promoted",
     "save_state",
 ]
@@ -52,6 +53,8 @@ class ReplicationState:
     epochs: tuple[Epoch, ...] = ()
     #: The term in which another store took the place of this master; None: it may take puts.
     fenced_by: int | None = None
+    #: Why the copy stopped, until it goes on; empty: it did not.
+    stopped: str = ""
 
     @property
     def term(self) -> int:
@@ -88,6 +91,7 @@ def save_state(layout: StoreLayout, state: ReplicationState) -> None:
             for one in state.epochs
         ],
         "fenced_by": state.fenced_by,
+        "stopped": state.stopped,
     }
     write_state_file(layout, layout.replication, json.dumps(document, indent=1) + "\n")
 
@@ -100,6 +104,7 @@ def as_master(state: ReplicationState | None, *, begin: int, end: int) -> Replic
         role="master",
         store_id=before.store_id or secrets.token_bytes(STORE_ID_BYTES),
         epochs=with_run(before.epochs, begin=begin, end=end),
+        stopped="",
     )
 
 
@@ -117,7 +122,15 @@ def promoted(
             before.epochs, begin=begin, end=end, above=max(above, before.fenced_by or 0)
         ),
         fenced_by=None,
+        stopped="",
     )
+
+
+def note_stopped(layout: StoreLayout, why: str) -> None:
+    """Keeps why a copy stopped; empty: it goes on. OSError, ReplicationError: as it is."""
+    state = load_state(layout)
+    if state is not None and state.stopped != why:
+        save_state(layout, dataclasses.replace(state, stopped=why))
 
 
 def fenced(state: ReplicationState, term: int) -> ReplicationState:
@@ -157,6 +170,7 @@ def _parse(found: Any) -> ReplicationState:
         store_id=store_id,
         epochs=epochs,
         fenced_by=None if fenced_by is None else _whole(fenced_by),
+        stopped=str(found.get("stopped", "")),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.replication.broker.asking import BrokerService
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerFiles", "Peer", "ReplicationStatus", "status_of"]
 
+COMPARES_NOTHING: Final = "RocketMQ's protocol compares no bytes: its log may be another one"
+NO_RECORD: Final = (
+    "it asked for the log from {} on, where no record begins: its log is another one, or ends "
+    "within a record; it does not count for replicas(n) before it is restarted"
+)
+
 
 @public
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,10 @@ class Peer:
     `received` and `synced` are physical offsets, in both cases of the replica: it has the log below
     the one, and on its disk below the other. What its disk lacks is `lag_bytes`, and `lag_s` how
     long it has lacked some of it, seconds; 0 while it lacks nothing.
+
+    A master knows what a replica lacks. A replica knows what has come: where its master's log ended
+    when the last word that came was sent. Bytes that are under way, on a slow link, are no lag to it.
+    Once it has heard nothing for 1.5 times its `heartbeat_every`, `lag_s` is how long that is.
     """
 
     address: str
@@ -41,6 +51,11 @@ class Peer:
     bytes_per_s: int
     #: How the log is compressed on its way; None: it is not.
     compression: CodecName | None = None
+    #: Of a master: whether `durability="replicas(n)"` counts this replica.
+    counts: bool = False
+    #: Of a master: what nothing proves of the log of this replica, in a sentence, and why it does not
+    #: count, if so. Empty: its log is compared.
+    unproved: str = ""
 
 
 @public
@@ -98,8 +113,12 @@ class ReplicationStatus:
     error: BaseException | None
     #: Why the last connection that went wrong ended. The next attempt may succeed.
     last_error: BaseException | None
-    #: Of a replica: its master has nothing more, and all of it is on this disk.
+    #: Of a replica: all that its master had is on this disk, by the last word that came, which is
+    #: younger than 1.5 times its `heartbeat_every`. What is under way to it, it cannot know.
     caught_up: bool = False
+    #: Of a replica: why it stopped, or its store takes nothing, as the disk keeps it from then until it
+    #: goes on; also for who opens it for reading. Empty: it goes on, or never did.
+    stopped: str = ""
     #: Of a replica that stopped (`error`): the next open cuts off what is not of the master's
     #: history, and goes on.
     must_open_again: bool = False
@@ -128,6 +147,7 @@ def status_of(engine: Engine) -> ReplicationStatus:
         bytes=0,
         error=None,
         last_error=None,
+        stopped="" if state is None else state.stopped,
     )
 
 
@@ -138,8 +158,12 @@ def _of_master(service: MasterService, state: ReplicationState | None) -> Replic
         fenced_by=None if state is None else state.fenced_by,
         protocol=service.settings.protocol,
         address=service.address,
-        # One that has not asked for the log yet may be anybody.
-        peers=tuple(_peer(one) for one in service.replicas if one.asked is not None),
+        # One that has not said yet what it has may be anybody, and no put can count it.
+        peers=tuple(
+            _peer(one, service.settings.protocol != "rocketmq")
+            for one in service.replicas
+            if one.counts or not one.fits
+        ),
         connections=service.connections,
         bytes=service.bytes_sent,
         error=service.error,
@@ -147,7 +171,7 @@ def _of_master(service: MasterService, state: ReplicationState | None) -> Replic
     )
 
 
-def _peer(one: ConnectedReplica) -> Peer:
+def _peer(one: ConnectedReplica, compares: bool) -> Peer:
     return Peer(
         address=one.address,
         received=one.received,
@@ -156,6 +180,8 @@ def _peer(one: ConnectedReplica) -> Peer:
         lag_s=one.lag_ms / 1000,
         bytes_per_s=one.bytes_per_s,
         compression=one.compression,
+        counts=one.counts,
+        unproved="" if compares else COMPARES_NOTHING if one.fits else NO_RECORD.format(one.asked),
     )
 
 
@@ -175,6 +201,7 @@ def _of_replica(
         error=service.stopped,
         last_error=service.last_error,
         caught_up=caught_up,
+        stopped=service.kept_stop,
         must_open_again=isinstance(service.error, MustOpenAgainError),
         broker=_broker_files(engine.guests.made(BrokerService)),
     )
@@ -198,12 +225,13 @@ def _broker_files(service: BrokerService | None) -> BrokerFiles | None:
 def _master_of(service: ReplicaService, engine: WritingEngine) -> Peer:
     end, synced = service.master_end or 0, engine.positions.flushed
     lag = max(0, end - synced)
+    lag_s = (service.lag_ms or 0.0) / 1000
     return Peer(
         address=service.settings.master,
         received=engine.positions.wrote,
         synced=synced,
         lag_bytes=lag,
-        lag_s=(service.lag_ms or 0.0) / 1000 if lag else 0.0,
+        lag_s=lag_s if lag or not service.caught_up else 0.0,
         bytes_per_s=int(service.bytes_per_s),
         compression=service.compression,
     )

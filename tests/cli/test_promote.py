@@ -8,14 +8,18 @@ from pathlib import Path
 from rocketstore import FencedError
 from rocketstore.cli import exit_codes
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.replication.protocol.epochs import Epoch
 from rocketstore.replication.state import ReplicationState, load_state, save_state
 from tests.cli.conftest import Invoke, Start
 from tests.support.small_store import open_small
 
 
 def _copy(root: Path, fenced_by: int | None = None) -> None:
+    """Of a master that it met in term 1, and that had nothing."""
     open_small(root).close()
-    save_state(StoreLayout(root), ReplicationState(role="replica", fenced_by=fenced_by))
+    met = (Epoch(1, 0, 0, bytes(8)),)
+    state = ReplicationState(role="replica", store_id=b"s" * 16, epochs=met, fenced_by=fenced_by)
+    save_state(StoreLayout(root), state)
 
 
 def test_copy_becomes_the_master(invoke: Invoke, tmp_path: Path) -> None:
@@ -31,7 +35,7 @@ def test_result_as_json(invoke: Invoke, tmp_path: Path) -> None:
     _copy(tmp_path)
     result = invoke("promote", tmp_path, "--json")
     assert json.loads(result.stdout) == {
-        "path": str(tmp_path), "term": 1, "end": 0, "was_master": False, "rank": [0, 0, 0],
+        "path": str(tmp_path), "term": 2, "end": 0, "was_master": False, "rank": [0, 0, 0],
         "dry_run": False,
     }  # fmt: skip
 
@@ -59,7 +63,7 @@ def test_dry_run_says_the_rank(invoke: Invoke, tmp_path: Path) -> None:
     invoke("promote", tmp_path)
     before = load_state(StoreLayout(tmp_path))
     assert (
-        "rank 0.0.0; would be the master of term 2"
+        "rank 0.0.0; would be the master of term 3"
         in invoke("promote", "--dry-run", tmp_path).stdout
     )
     assert load_state(StoreLayout(tmp_path)) == before
@@ -70,6 +74,18 @@ def test_plain_store_needs_no_promotion(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("promote", tmp_path)
     assert result.exit_code == exit_codes.FAILED
     assert "is no copy" in result.stderr
+
+
+def test_a_copy_that_never_met_its_master_is_not_promoted(invoke: Invoke, tmp_path: Path) -> None:
+    """It would found another store, whose messages the real master's copies refuse."""
+    open_small(tmp_path).close()
+    save_state(StoreLayout(tmp_path), ReplicationState(role="replica"))
+    before = load_state(StoreLayout(tmp_path))
+    for dry in ([], ["--dry-run"]):
+        result = invoke("promote", tmp_path, *dry)
+        assert result.exit_code == exit_codes.FAILED
+        assert "never met its master" in result.stderr
+    assert load_state(StoreLayout(tmp_path)) == before
 
 
 def test_open_store_is_not_promoted(invoke: Invoke, tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def test_a_scrape_tells_how_far_copies_are(tmp_path: Path) -> None:
         placed = master.writer("orders").put(b"x")
         address = str(master.replication.address)
         with open_small(tmp_path / "copy", replication=Replica(master=address)) as copy:
-            wait_until(lambda: [one.synced for one in master.replication.peers] != [0])
+            wait_until(lambda: [one.lag_bytes for one in master.replication.peers] == [0])
             wait_until(lambda: copy.replication.caught_up)
             peer = master.replication.peers[0].address
             found = scraped({"master": master, "copy": copy})
@@ -312,5 +312,7 @@ def test_a_scrape_tells_that_a_copy_stopped(tmp_path: Path) -> None:
                 wait_until(lambda: copy.replication.caught_up or copy.replication.error)
                 found = scraped({"copy": copy})
                 stopped = [key for key in found if key[0] == "replication_stopped"]
-                assert len(stopped) == (name == "other")
+                assert [dict(key[1])["error"] for key in stopped] == (
+                    ["ReplicationError"] if name == "other" else []
+                )
                 assert value(found, "open", store="copy") == 1

@@ -23,6 +23,7 @@ from rocketstore.replication.serving.log_source import LogSource
 from rocketstore.replication.serving.master import MasterService, begin_master
 from rocketstore.replication.serving.sender import ConnectedReplica, ReplicaSender
 from tests.replication.classic_slave import ClassicSlave
+from tests.replication.copies import open_copy
 from tests.replication.masters import open_master
 from tests.support.ports import free_address
 from tests.support.small_store import SEGMENT, open_small, parts
@@ -80,6 +81,51 @@ def test_a_slave_goes_on_where_it_was(served: Served) -> None:
         wait_until(lambda: slave.end == store.end_offset)
         assert slave.begin == end
         assert bytes(slave.data) == log_of(store, end)
+
+
+def test_a_slave_that_asks_within_a_record_does_not_count(served: Served) -> None:
+    """Its log is another one, or ends within a record: nothing that it acknowledges is a copy."""
+    store, master = served(replica_timeout=timedelta(seconds=9))
+    first = store.put_message("topic", b"first").end_offset
+    store.put_message("topic", b"second")
+    with ClassicSlave(master.address, first + 9) as slave:
+        wait_until(lambda: slave.end == store.end_offset and store.replication.peers)
+        wait_until(lambda: store.replication.peers[0].lag_bytes == 0)
+        (peer,) = store.replication.peers
+        assert not peer.counts
+        assert f"from {first + 9} on, where no record begins" in peer.unproved
+        with pytest.raises(rocketstore.ReplicasUnavailableError):
+            store.put_message("topic", b"third", durability="replicas(2)")
+    with ClassicSlave(master.address, first) as slave:
+        wait_until(lambda: [one.counts for one in store.replication.peers] == [True])
+        (peer,) = store.replication.peers
+        assert "compares no bytes" in peer.unproved
+        store.put_message("topic", b"fourth", durability="replicas(2)")
+
+
+def test_frames_end_where_records_do(served: Served) -> None:
+    """So a slave that lost its connection asks for the log where a record begins."""
+    store, master = served(max_bytes_per_s=200_000)  # 4,000 at a time
+    ends = {store.put_message("topic", bytes(700 + 13 * n)).end_offset for n in range(40)}
+    ends |= {SEGMENT * n for n in range(40)}
+    with ClassicSlave(master.address) as slave:
+        wait_until(lambda: slave.end == store.end_offset)
+        data = [(offset, size) for offset, size in slave.frames if size]
+    assert any((offset + size) % SEGMENT and offset + size < slave.end for offset, size in data)
+    assert {offset + size for offset, size in data} <= ends
+
+
+def test_a_copy_of_ours_asks_where_a_record_begins(served: Served, tmp_path: Path) -> None:
+    """Also one whose last records are larger than what is compared at the least."""
+    small = {"commit_log_file_size_bytes": 1 << 20, "max_message_size_bytes": 1 << 19}
+    store, master = served(small)
+    for body in (b"x" * 900, bytes(200_000), b"y" * 900, bytes(150_000)):
+        for _ in range(3):
+            store.put_message("topic", body)
+        with open_copy(tmp_path / "copy", master.address, small, protocol="rocketmq") as copy:
+            wait_until(lambda copy=copy: copy.flushed_offset == store.end_offset)  # type: ignore[misc]
+            wait_until(lambda: [one.counts for one in store.replication.peers] == [True])
+        wait_until(lambda: not store.replication.peers)
 
 
 def test_an_empty_slave_begins_with_the_oldest_message(served: Served) -> None:
@@ -198,7 +244,7 @@ def test_a_limit_of_bytes_a_second_holds(served: Served) -> None:
 
 def test_a_replica_that_is_seen_to_lack_nothing_counts() -> None:
     """Nobody sees an acknowledgement that has been taken in part."""
-    source = LogSource(lambda: 100, lambda: 0, lambda offset, most: None, dict)
+    source = LogSource(lambda: 100, lambda: 0, lambda *_: None, dict, lambda _: True)
     nothing: Any = lambda *_: None  # noqa: E731
     channel: Any = SimpleNamespace(peer="127.0.0.1:1")
     seen: list[ConnectedReplica] = []
@@ -214,8 +260,8 @@ def test_a_replica_that_is_seen_to_lack_nothing_counts() -> None:
         channel, ClassicMasterLink(), source, Master(), count, nothing, nothing, nothing
     )
     sender.position = 100
-    sender._note_end(100)
-    sender._times[0] = (100, time.monotonic() - 5)
+    sender._times.note_end(100)
+    sender._times.ends[0] = (100, time.monotonic() - 5)
     assert (sender.snapshot().lag_bytes, sender.snapshot().lag_ms >= 5000) == (100, True)
     sender._take(Acknowledged(100, 100))
     looks.join()

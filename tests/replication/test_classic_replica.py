@@ -17,7 +17,7 @@ import pytest
 
 from rocketstore import DivergedError, ReplicaStoreError, ReplicationError, Store
 from rocketstore.replication.incoming import Incoming
-from rocketstore.replication.protocol.classic_replica import ClassicReplicaLink
+from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES, ClassicReplicaLink
 from rocketstore.replication.protocol.link import Data, Heartbeat
 from tests.replication.copies import open_copy, put_some
 from tests.support.small_store import SEGMENT, log_bytes, open_small
@@ -168,6 +168,24 @@ def test_it_compares_its_last_bytes_first(tmp_path: Path, log: bytes) -> None:
         assert isinstance(error, DivergedError)
         assert error.offset == end - 9
         assert copy.end_offset == len(log)
+
+
+def test_logs_that_part_before_what_is_compared(tmp_path: Path) -> None:
+    """The first byte that differs is where the comparison begins: they part there or before."""
+    with open_small(tmp_path / "m") as store:
+        put_some(store, 900)
+        log = log_bytes(tmp_path / "m")[: store.end_offset]
+    assert len(log) > 2 * OVERLAP_BYTES
+    with java_like(log) as master, follow(tmp_path / "c", master) as copy:
+        is_at(copy, len(log))
+    other = log[: len(log) // 4] + bytes(byte ^ 0xFF for byte in log[len(log) // 4 :])
+    with java_like(other) as master, follow(tmp_path / "c", master) as copy:
+        wait_until(lambda: copy.replication.error is not None)
+        error = copy.replication.error
+        assert isinstance(error, DivergedError)
+        assert error.offset == master.asked[-1] >= len(log) - OVERLAP_BYTES
+        assert f"from {error.offset} on, or before" in str(error)
+        assert "cut this one" not in str(error)
 
 
 def test_a_master_that_lost_its_end(tmp_path: Path, log: bytes) -> None:

@@ -113,13 +113,13 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
 
 
 def _replication(store: Store) -> dict[str, Any]:
-    """The role of the store; its `fault`: why that cannot be read."""
+    """The role of the store; its `fault`: why that cannot be read, or the copy does not go on."""
     try:
         status = store.replication
     except ReplicationError as error:
         return {"role": None, "term": None, "fenced_by": None, "fault": str(error)}
     found = {name: getattr(status, name) for name in ("role", "term", "fenced_by")}
-    return {**found, "fault": ""}
+    return {**found, "fault": f"the copy stopped: {status.stopped}" if status.stopped else ""}
 
 
 def _queues(store: Store, behind: str) -> tuple[dict[str, list[dict[str, Any]]], str]:

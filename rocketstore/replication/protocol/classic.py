@@ -44,6 +44,7 @@ class ClassicMasterLink:
     earlier ones say less."""
 
     ready: Final = True
+    compares: Final = False
     replica_id: Final = None
     carries_offsets: Final = False
     codec: Final = 0

@@ -110,9 +110,11 @@ class Overlap:
         own = memoryview(self._own)[self._seen : self._seen + size]
         if data[:size] != own:
             at = self.next + next(n for n in range(size) if data[n] != own[n])
+            where = f"at {at}" if at > self._start else f"from {at} on, or before"
             raise DivergedError(
-                f"this copy and its master have different bytes at {at}: one of them has lost what "
-                "the other has; make a new copy in an empty directory, or cut this one",
+                f"this copy and its master have different bytes {where} (the {len(self._own)} "
+                f"bytes from {self._start} on are compared): one of them has lost what the other "
+                "has; make a new copy in an empty directory",
                 at,
             )
         self._seen += size
@@ -122,6 +124,6 @@ class Overlap:
         """The master has nothing behind `next`, where this copy goes on."""
         return DivergedError(
             f"the master's log ends at {self.next} or before, this copy at {self.end}: the master "
-            "has lost what this copy has; make a new copy in an empty directory, or cut this one",
+            "has lost what this copy has; make a new copy in an empty directory",
             self.next,
         )

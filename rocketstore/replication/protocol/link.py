@@ -145,6 +145,10 @@ class MasterLink(Link, Protocol):
         which they are sent. `data` may be among them as it is, without a copy."""
 
     @property
+    def compares(self) -> bool:
+        """Whether a replica asks for the log only after its last bytes were found the same."""
+
+    @property
     def carries_offsets(self) -> bool:
         """Whether the protocol has offsets of groups."""
 

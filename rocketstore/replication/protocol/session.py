@@ -133,6 +133,7 @@ class MasterSession(Session):
     """The end that sends. A `MasterLink`."""
 
     data_most = DATA_MOST
+    compares = True
     carries_offsets = True
 
     def __init__(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from rocketstore._native.format.scanner import SearchBudget, resynchronise, scan_segment
+
 if TYPE_CHECKING:
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["LogSource", "log_source_of"]
@@ -18,31 +21,58 @@ class LogSource:
         self,
         end: Callable[[], int],
         begin: Callable[[], int],
-        piece: Callable[[int, int], memoryview | None],
+        piece: Callable[[int, int, bool], memoryview | None],
         groups: Callable[[], Mapping[str, object]],
+        begins: Callable[[int], bool],
     ) -> None:
-        """`end()`: what may be sent ends here; `piece(offset, most)`: bytes of one segment from an
-        offset on, None if the log has none there; `groups()`: stored offsets."""
+        """`end()`: what may be sent ends here; `piece(offset, most, whole)`: bytes of one segment from
+        an offset on, None if the log has none there, `whole`: of whole records as far as one fits;
+        `groups()`: stored offsets; `begins(offset)`: whether a record may begin there."""
         self.end = end
         self.begin = begin
         self.piece = piece
         self.groups = groups
+        self.begins = begins
 
 
 def log_source_of(engine: WritingEngine) -> LogSource:
     """What is visible in the log of an open store."""
     positions, files = engine.positions, engine.commit_log.queue
 
-    def piece(offset: int, most: int) -> memoryview | None:
+    def piece(offset: int, most: int, whole: bool) -> memoryview | None:
         file = files.find(offset)
         if file is None:
             return None
         size = min(positions.visible, file.end_offset, offset + most) - offset
+        if whole and size == most:
+            size = _whole_records(file, offset, size)
         return file.view(offset - file.start_offset, size)
+
+    def begins(offset: int) -> bool:
+        begin = engine.commit_log.begin_offset
+        if offset in (begin, positions.visible) or (begin, offset) == (0, 1):
+            return True  # a copy of ours that is empty knows the byte at 0
+        file = files.find(offset)
+        if file is None or offset == file.start_offset:
+            return file is not None
+        at = offset - file.start_offset
+        return resynchronise(file, at, at + 1, budget=SearchBudget(), verify=0) is not None
 
     return LogSource(
         lambda: positions.visible,
         lambda: engine.commit_log.begin_offset,
         piece,
         lambda: engine.offsets.table,
+        begins,
     )
+
+
+def _whole_records(file: MappedFile, offset: int, size: int) -> int:
+    """Bytes of the records that lie in these bytes, where a record begins at `offset`; all of them
+    where not one lies in them."""
+    position = offset - file.start_offset
+    walked = scan_segment(file, position, position + size, verify=0)
+    end = walked.end_position
+    if end > position + size:
+        end = walked.last_record_start - file.start_offset
+    return end - position or size

@@ -23,6 +23,7 @@ from rocketstore.replication.protocol.link import (
     Fenced,
     MasterLink,
 )
+from rocketstore.replication.serving.pace import LagTimes, Pace, Rate
 from rocketstore.replication.serving.sent_offsets import OFFSETS_EVERY_S, SentOffsets
 from rocketstore.replication.transport import end_tasks, in_thread
 
@@ -44,12 +45,8 @@ LAST_WORD_S: Final = 2.0
 RECEIVE_BYTES: Final = 64 << 10
 #: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
 REPLIES_MAX: Final = 64
-#: Ends of the log whose times are known, count, for the lag.
-TIMES_MAX: Final = 4096
 #: How often a silence is looked at within its limit, count.
 TIMES_A_LIMIT: Final = 8
-#: A limit of bytes a second lets so much time's worth through at once, seconds.
-BURST_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +66,10 @@ class ConnectedReplica:
     synced: int
     lag_bytes: int
     lag_ms: int
+    #: Whether `replicas(n)` counts it.
+    counts: bool
+    #: Whether it may: a record of this log begins where it asked for the log.
+    fits: bool
     bytes_sent: int
     bytes_per_s: int
     compression: CodecName | None
@@ -103,15 +104,18 @@ class ReplicaSender:
         self._replies: deque[Buffer] = deque()
         self._began = self._heard = self._said = time.monotonic()
         self.asked: int | None = None
+        #: Whether a record of this log begins where it asked for the log, if it did.
+        self.fits = True
+        self._counts = False
         #: Where what the replica has begins, as far as that is known.
         self.copy_begin = 0
         self.position = self.received = self.synced = 0
-        self._times: deque[tuple[int, float]] = deque()
+        self._times = LagTimes()
         # Held while an acknowledgement is taken: a replica that is seen to lack nothing counts.
         self._together = threading.RLock()
         self._bytes_sent = 0
-        self._rate = _Rate()
-        self._pace = _Pace(settings.max_bytes_per_s)
+        self._rate = Rate()
+        self._pace = Pace(settings.max_bytes_per_s)
         self._offsets = SentOffsets(source.groups, source.end) if link.carries_offsets else None
         #: Up to where the replica is sent the log before this end takes leave; None: it does not.
         self._last: int | None = None
@@ -132,7 +136,6 @@ class ReplicaSender:
         """How far it is. Any thread may ask."""
         with self._together:
             now, lag_bytes = time.monotonic(), max(0, self._source.end() - self.synced)
-            first = next(iter(list(self._times)), None)
             return ConnectedReplica(
                 address=self._channel.peer,
                 connected_s=now - self._began,
@@ -141,7 +144,9 @@ class ReplicaSender:
                 received=self.received,
                 synced=self.synced,
                 lag_bytes=lag_bytes,
-                lag_ms=0 if first is None else int((now - first[1]) * 1000),
+                lag_ms=self._times.lag_ms(now),
+                counts=self._counts,
+                fits=self.fits,
                 bytes_sent=self._bytes_sent,
                 bytes_per_s=self._rate.at(now),
                 compression=codec_name(self.link.codec),
@@ -241,6 +246,7 @@ class ReplicaSender:
             self.link.no_place(str(error))
             raise
         self.position = offset
+        self.fits = self.link.compares or self._source.begins(offset)
         self.asked = offset
         self._woken.set()
 
@@ -253,9 +259,10 @@ class ReplicaSender:
             )
         with self._together:
             self.received, self.synced = event.received, event.synced
-            while self._times and self._times[0][0] <= event.synced:
-                self._times.popleft()
-            self._acknowledged(self, event.synced)
+            self._times.acknowledged(event.synced)
+            if self.fits:
+                self._acknowledged(self, event.synced)
+                self._counts = True
         if self._last is not None:
             self._woken.set()
 
@@ -312,8 +319,10 @@ class ReplicaSender:
         end = self._source.end()
         if self.position >= end:
             return False
-        self._note_end(end)
-        piece = self._source.piece(self.position, self._pace.most(self.link.data_most))
+        self._times.note_end(end)
+        piece = self._source.piece(
+            self.position, self._pace.most(self.link.data_most), not self.link.compares
+        )
         if piece is None:
             raise ReplicationError(
                 f"the log has no bytes at {self.position} any more: it begins at "
@@ -332,57 +341,3 @@ class ReplicaSender:
         self._rate.add(now, size)
         await self._pace.keep(now, size)
         return True
-
-    def _note_end(self, end: int) -> None:
-        """The log ended there at this moment; the replica lacks it until it acknowledges it."""
-        last, since = self._times[-1] if self._times else (0, 0.0)
-        if end <= last:
-            return
-        if len(self._times) < TIMES_MAX:
-            since = time.monotonic()
-        else:
-            self._times.pop()
-        self._times.append((end, since))
-
-
-class _Pace:
-    """A limit of bytes a second, or None."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._next_allowed = 0.0
-
-    def most(self, most: int) -> int:
-        """What one piece may have, at most `most`."""
-        return most if self._limit is None else max(1, min(most, int(self._limit * BURST_S)))
-
-    async def keep(self, now: float, size: int) -> None:
-        """Waits, after `size` bytes that went out, until the next may."""
-        if self._limit is None:
-            return
-        self._next_allowed = max(self._next_allowed, now - BURST_S) + size / self._limit
-        if self._next_allowed > now:
-            await asyncio.sleep(self._next_allowed - now)
-
-
-class _Rate:
-    """Bytes of the last whole second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._bytes = self._before = 0
-
-    def add(self, now: float, size: int) -> None:
-        self._step(int(now))
-        self._bytes += size
-
-    def at(self, now: float) -> int:
-        second = int(now)
-        if second == self._second:
-            return self._before
-        return self._bytes if second == self._second + 1 else 0
-
-    def _step(self, second: int) -> None:
-        if second != self._second:
-            self._before = self._bytes if second == self._second + 1 else 0
-            self._second, self._bytes = second, 0
