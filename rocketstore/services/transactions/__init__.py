@@ -8,7 +8,6 @@ reading: reads a queue past messages that cannot be read.
 copies: finds the copy that a commit has put already.
 settling: puts the copy and the op message, each once, also after a crash between the two.
 checks: asks the program about transactions that nobody has settled.
-state_table: reads the state table and the redo log of RocketMQ 3.1.
 transactions: `Store.transactions`, which prepares, commits, rolls back and lists.
 
 A transaction of several messages and offsets, `Store.transaction`, has a form of its own (format.md
