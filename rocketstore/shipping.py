@@ -126,7 +126,7 @@ def ship_store(
             archive.add(_copied(objects, file, segment, tell))
             count += not segment.tail_of
             copied += segment.size
-        note_shipped(layout, shown_uri(uri), archive.manifest)
+        note_shipped(layout, shown_uri(uri), archive.manifest, files)
         if bad:
             raise _with_lost(_first_of(bad, count), store)
         _refuse_missing(store, layout, files, count)
