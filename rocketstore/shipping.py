@@ -83,7 +83,12 @@ class ShipReport:
 
 
 def ship_store(
-    store: StoreFacts, uri: str, progress: Progress | None = None, *, tail: bool = False
+    store: StoreFacts,
+    uri: str,
+    progress: Progress | None = None,
+    *,
+    tail: bool = False,
+    force: bool = False,
 ) -> ShipReport:
     """`ship` of an open store. Raises the first error of segments that cannot be read once all
     others are shipped: what trims up to `end_offset` must never see one that is behind them."""
@@ -91,10 +96,10 @@ def ship_store(
     layout, begin, end = log_bounds(store)
     durable = store.flushed_offset
     objects = ObjectStore(uri)
-    _check_tail(tail, objects)
+    _check_options(objects, tail, force)
     files = LogFiles(layout)
     try:
-        archive = ArchiveWriter(objects, layout, files)
+        archive = ArchiveWriter(objects, layout, files, lambda: _end_of(store), force=force)
         size = files.size
         named = {s.start_offset for s in archive.manifest.segments if not s.tail_of}
         sealed = [s for s in files.starts() if s + size > begin and s + size <= durable]
@@ -126,7 +131,7 @@ def ship_store(
             archive.add(_copied(objects, file, segment, tell))
             count += not segment.tail_of
             copied += segment.size
-        note_shipped(layout, shown_uri(uri), archive.manifest)
+        note_shipped(layout, shown_uri(uri), archive.manifest, files)
         if bad:
             raise _with_lost(_first_of(bad, count), store)
         _refuse_missing(store, layout, files, count)
@@ -151,9 +156,10 @@ def ship_store(
     )
 
 
-def _check_tail(tail: object, objects: ObjectStore) -> None:
-    if not isinstance(tail, bool):
-        raise TypeError(f"tail = {tail!r}: True or False")
+def _check_options(objects: ObjectStore, tail: object, force: object) -> None:
+    for name, value in (("tail", tail), ("force", force)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} = {value!r}: True or False")
     if tail and not objects.replaces_at_once:
         text = "False: this place replaces an object in two steps, and a stop in between loses it"
         raise ConfigError("tail", tail, text)
@@ -212,6 +218,11 @@ def _refuse_missing(store: StoreFacts, layout: StoreLayout, files: LogFiles, shi
         error = MissingSegmentsError(f"{text}; all segments that are there are shipped")
         error.add_note(f"{counted(shipped, 'segment')} shipped by this call")
         raise error
+
+
+def _end_of(store: StoreFacts) -> int:
+    """The end of the log. Where a reader lacks its last files, the log had them."""
+    return 1 << 63 if store._mode == "r" and store.recovery.missing else log_bounds(store)[2]
 
 
 def _with_lost(error: RocketStoreError, store: StoreFacts) -> RocketStoreError:

@@ -228,7 +228,14 @@ class Store(StorePuts):
         """
         self._writable("destroy").destroy()
 
-    def ship(self, uri: str, *, tail: bool = False, progress: Progress | None = None) -> ShipReport:
+    def ship(
+        self,
+        uri: str,
+        *,
+        tail: bool = False,
+        force: bool = False,
+        progress: Progress | None = None,
+    ) -> ShipReport:
         """Copies the sealed segments of this store to an archive, as `rocketstore.ship` does.
 
         Raises:
@@ -238,7 +245,7 @@ class Store(StorePuts):
         """
         from rocketstore.shipping import ship_store
 
-        return ship_store(self, uri, progress, tail=tail)
+        return ship_store(self, uri, progress, tail=tail, force=force)
 
     def close(self) -> None:
         """Flushes, dispatches, marks the stop as clean and unlocks the store.

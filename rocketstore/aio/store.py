@@ -393,11 +393,18 @@ class Store:
         )
 
     async def ship(
-        self, uri: str, *, tail: bool = False, progress: Progress | None = None
+        self,
+        uri: str,
+        *,
+        tail: bool = False,
+        force: bool = False,
+        progress: Progress | None = None,
     ) -> rocketstore.ShipReport:
         """Copies the sealed segments to an archive; `progress` is called in a thread of the store.
         See `rocketstore.Store.ship`."""
-        return await self._port.call(self._store.ship, uri, tail=tail, progress=progress)
+        return await self._port.call(
+            self._store.ship, uri, tail=tail, force=force, progress=progress
+        )
 
     async def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back."""

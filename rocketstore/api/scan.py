@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +14,7 @@ from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
 from rocketstore.archive.segments import ArchivePart
 from rocketstore.columns import column_names
 from rocketstore.config.typed_options import OpenOptions
-from rocketstore.errors import OffsetOutOfRangeError
+from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketstore.filters.sql import sql_filter
 from rocketstore.log.read.named_topics import check_listed
 from rocketstore.scanning.bookmark import Bookmark, check_bookmark
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rocketstore.archive.manifest import Manifest
 
 __all__ = ["scan"]
+
+logger = logging.getLogger(__name__)
 
 #: Default count of threads that read ahead; one processor that uses the chunks needs no more.
 THREADS: Final = 4
@@ -103,6 +106,8 @@ def scan(
         ValueError, TypeError: An argument that has no meaning, or an unknown keyword.
         MissingSegmentsError: Files of the log are missing, as where its disk is not mounted. With
             on_damage="skip" the scan reads what is left.
+        CorruptRecordError: The archive has another history from an offset on, within the part that
+            is scanned. With on_damage="skip" the scan reads both, and a line in the log names it.
         BookmarkError: `after` is of another store or another history of it, or lies behind its end;
             a newer release made it, or it is none.
         OffsetOutOfRangeError: An offset outside the log, or `after` where the log was trimmed. With
@@ -123,7 +128,7 @@ def scan(
         end=end,
     )
     one_of("must_exist", must_exist, (True, False, None))
-    log, flushed = _log_of(
+    log, flushed, parted = _log_of(
         source, commit_log_dir, names, wanted, force=on_damage == "skip", must_exist=must_exist
     )
     if after is not None:
@@ -135,6 +140,13 @@ def scan(
     if durable and end_offset is None:
         end_offset = max(log.begin_offset, flushed, begin_offset or 0)
     bounds = _bounds_of(log, begin_offset, end_offset, aligned, on_damage)
+    # A bookmark is of the history before its place.
+    first, last = bounds["begin_offset"] - (after is not None), bounds["end_offset"]
+    over = [place for place in parted if first < place < last]
+    if over and on_damage == "raise":
+        raise CorruptRecordError(over[0], "another history")
+    if over:
+        logger.warning("%s: at %s begins another history", log.path, over)
     ahead = _threads(names) if threads is None else threads
     return replace(
         log, **bounds, verify=verify, chunk_bytes=chunk_bytes, on_damage=on_damage, threads=ahead
@@ -172,12 +184,13 @@ def _log_of(
     *,
     force: bool,
     must_exist: bool | None,
-) -> tuple[Scan, int]:
-    """A scan of the whole log of a store or an archive, and where it is durable. `force`: also
-    where files are missing. `must_exist`: not without the topics that are named."""
+) -> tuple[Scan, int, tuple[int, ...]]:
+    """A scan of the whole log of a store or an archive, where it is durable, and where an archive
+    has another history. `force`: also where files are missing. `must_exist`: not without the topics that are named."""
     named = wanted.named if must_exist is not None else frozenset()
     archive: ArchivePart | None = None
     directories: tuple[str, ...] = ()
+    parted: tuple[int, ...] = ()
     if is_uri(source):
         uri = str(source)
         path = shown_uri(uri)
@@ -187,7 +200,7 @@ def _log_of(
         archive = ArchivePart.of(uri, manifest, wanted)
         _check_archive(path, manifest, named, must_exist=must_exist is True)
         begin, end = manifest.begin_offset, manifest.end_offset
-        flushed = end
+        flushed, parted = end, manifest.parted
     else:
         options: OpenOptions = {"index_enabled": False, "commit_log_dir": commit_log_dir}
         with contextlib.ExitStack() as stack:
@@ -207,7 +220,7 @@ def _log_of(
         log_directories=directories,
         archive=archive,
     )
-    return log, flushed
+    return log, flushed, parted
 
 
 def _bounds(store: Store) -> tuple[str, tuple[str, ...], int, int, int]:

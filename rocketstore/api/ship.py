@@ -23,6 +23,7 @@ def ship(
     uri: str,
     *,
     tail: bool = False,
+    force: bool = False,
     commit_log_dir: str = "",
     progress: Progress | None = None,
 ) -> ShipReport:
@@ -40,11 +41,14 @@ def ship(
         tail: Also copy what is on the disk of the segment that is not full, as an object of its own,
             `<segment>.tail`. The next call with `tail` replaces it by a longer one, or by the whole
             segment. Releases up to 0.1 do not read an archive with a tail.
+        force: Also onto an archive that has no segment in common with the log, and where nothing
+            shows that the log goes on it. A scan does not read over that place.
         commit_log_dir: All directories of the log, separated by ",", where it has several.
         progress: Called with ("ship", done_bytes, total_bytes).
 
     Raises:
-        ConfigError: No such place, or the archive of another store, or of another log of this one;
+        ConfigError: No such place, or the archive of another store, or of another log of this one,
+            or, without `force`, one that nothing shows to be of this log;
             `tail` at a place that cannot replace an object in one step (hdfs://).
         CorruptRecordError: A segment is damaged, or missing between others. It is not shipped before
             a repair; all others are. The notes name each that is left out.
@@ -58,7 +62,7 @@ def ship(
     if isinstance(source, Store):
         if commit_log_dir:
             raise ValueError(f"commit_log_dir = {commit_log_dir!r}: an open store knows its own")
-        return ship_store(source, uri, progress, tail=tail)
+        return ship_store(source, uri, progress, tail=tail, force=force)
     options: OpenOptions = {"index_enabled": False, "commit_log_dir": commit_log_dir}
     with open_store(source, "r", force=True, **options) as store:
-        return ship_store(store, uri, progress, tail=tail)
+        return ship_store(store, uri, progress, tail=tail, force=force)

@@ -99,6 +99,8 @@ class Manifest:
 
     store: str
     segments: tuple[Segment, ...] = ()
+    #: Where nothing shows that what follows is of the history of what lies before.
+    parted: tuple[int, ...] = ()
 
     @property
     def begin_offset(self) -> int:
@@ -126,6 +128,7 @@ class Manifest:
                 "version": VERSION if any(s.tail_of for s in self.segments) else WITHOUT_TAIL,
                 "store": self.store,
                 "end_offset": self.end_offset,
+                **({"parted": self.parted} if self.parted else {}),
             }
         )
         return f'{head[:-1]}, "segments": [\n{lines}\n]}}\n'.encode()
@@ -150,7 +153,8 @@ class Manifest:
         try:
             segments = tuple(map(_segment, found["segments"]))
             _check_apart(segments)
-            manifest = cls(_text(found["store"]), segments)
+            parted = tuple(map(_whole, found.get("parted", ())))
+            manifest = cls(_text(found["store"]), segments, parted)
             if found["end_offset"] != manifest.end_offset:
                 raise ValueError(f"end_offset = {found['end_offset']!r}: {manifest.end_offset}")
         except (ValueError, TypeError, KeyError) as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 
 from rocketstore.archive.manifest import MANIFEST_NAME, TAIL, Manifest, Segment
 from rocketstore.archive.object_store import ObjectStore
+from rocketstore.archive.shipped import is_noted
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
 from rocketstore.log.layout.store_json import load_store_state
@@ -20,20 +22,31 @@ logger = logging.getLogger(__name__)
 
 class ArchiveWriter:
     """The manifest of an archive, which grows by one segment at a time. Found or made empty by the
-    constructor."""
+    constructor. `end`: gives the end of the log; `force`: also where nothing shows that the log goes on it."""
 
-    def __init__(self, objects: ObjectStore, layout: StoreLayout, files: LogFiles) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        layout: StoreLayout,
+        files: LogFiles,
+        end: Callable[[], int],
+        *,
+        force: bool,
+    ) -> None:
         state = load_store_state(layout)
         self._objects = objects
         self._store = "" if state is None else state.uuid
         objects.finish()
         found = self._found()
         self.manifest = found or Manifest(self._store)
-        if found is not None and found.segments:
-            self._check_log(files)
         if found is None:
             self._check_empty()
             self._swap(self.manifest)
+        elif found.segments and not self._check_log(files, end()) and (why := self._doubt(layout)):
+            if not force:
+                text = f"{why}: ship to another place, or with force=True (--force)"
+                raise ConfigError("uri", objects.name, text)
+            self._swap(replace(found, parted=(*found.parted, found.end_offset)))
 
     def _check_empty(self) -> None:
         """ConfigError where segments are without a manifest: shipping would write over them."""
@@ -77,10 +90,11 @@ class ArchiveWriter:
             raise ConfigError("uri", self._objects.name, text)
         return found
 
-    def _check_log(self, files: LogFiles) -> None:
-        """ConfigError unless the newest segment that both have is the same: the last piece of it
-        tells."""
-        manifest = self.manifest
+    def _check_log(self, files: LogFiles, end: int) -> bool:
+        """Whether the newest segment that both have is the same: the last piece of it tells. False:
+        they have none in common. ConfigError: it is not, or the log ends before the archive."""
+        manifest, size = self.manifest, files.size
+        newest, text = manifest.segments[-1], ""
         starts = set(files.starts())
         # One that is listed and not there by now was trimmed meanwhile: the one before, or none, tells.
         common = [
@@ -88,20 +102,29 @@ class ArchiveWriter:
             for s in manifest.segments
             if s.start_offset in starts and (file := files.at(s.start_offset)) is not None
         ]
-        if not common:
-            if manifest.store:
-                return
-            # Only a uuid could tell that the log goes on what RocketMQ wrote and has removed since.
-            text = (
-                "has no segment in common with this log, which has no name: ship to another place"
-            )
-            raise ConfigError("uri", self._objects.name, text)
-        newest, file = common[-1]
-        begin, end, crc32 = newest.piece(newest.size - 1)
-        same = newest.size < file.size if newest.tail_of else newest.size == file.size
-        if not same or zlib.crc32(file.read(begin, end - begin)) != crc32:
-            text = (
-                f"its segment {newest.name} is not the one of this log, which was cut or replaced "
-                "since: ship to another place"
-            )
-            raise ConfigError("uri", self._objects.name, text)
+        if size and size != (newest.tail_of or newest.size):
+            text = f"has segments of {newest.tail_of or newest.size} bytes, this log of {size}"
+        elif end < manifest.end_offset:
+            text = f"ends at {manifest.end_offset}, this log at {end}: it was cut or replaced since"
+        elif common:
+            newest, file = common[-1]
+            begin, stop, crc32 = newest.piece(newest.size - 1)
+            same = newest.size < file.size if newest.tail_of else newest.size == file.size
+            if not same or zlib.crc32(file.read(begin, stop - begin)) != crc32:
+                text = (
+                    f"its segment {newest.name} is not the one of this log, which was cut or "
+                    "replaced since"
+                )
+        if text:
+            raise ConfigError("uri", self._objects.name, f"{text}: ship to another place")
+        return bool(common)
+
+    def _doubt(self, layout: StoreLayout) -> str:
+        """Why a log that has no segment in common may not go on this archive; empty without a
+        reason."""
+        if self.manifest.store and is_noted(layout, self._objects.name, self.manifest):
+            return ""
+        # Only a uuid could tell that the log goes on what RocketMQ wrote and has removed since.
+        noted = "whose note of shipments, rocketstore/shipped.json, does not fit"
+        why = noted if self.manifest.store else "which has no name"
+        return f"has no segment in common with this log, {why}"

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from rocketstore.archive.object_store import ObjectStore
+from rocketstore.archive.segments import ArchivePart
 from rocketstore.errors import (
     BookmarkError,
     CorruptRecordError,
@@ -105,7 +107,8 @@ def _is_record(last: Any) -> bool:
 
 def bookmark_of(scan: Scan) -> Bookmark:
     """Where `scan` ends."""
-    whole = replace(scan, begin_offset=0, aligned=False)  # the record may lie below its begin
+    # The record may lie below its begin.
+    whole = replace(_whole(scan), begin_offset=0, aligned=False)
     return Bookmark(_store_of(scan), scan.end_offset, record_before(whole, scan.end_offset))
 
 
@@ -115,6 +118,7 @@ def check_bookmark(log: Scan, bookmark: Bookmark) -> int:
     Raises:
         BookmarkError: `log` is not the one in which the bookmark was made.
     """
+    log = _whole(log)
     store, last, place = _store_of(log), bookmark.last, bookmark.offset
     if bookmark.store not in (store, ""):
         raise BookmarkError(
@@ -152,9 +156,17 @@ def record_at(log: Scan, place: int) -> Record | None:
 
 
 def _holds(log: Scan, place: int) -> bool:
-    """Whether the scan reads there: one of an archive leaves out segments by what is wanted."""
+    """Whether the scan reads there: an archive may have holes."""
     parts = None if log.archive is None else log.archive.segments
     return parts is None or any(one.start_offset <= place < one.end_offset for one in parts)
+
+
+def _whole(scan: Scan) -> Scan:
+    """One of an archive leaves out segments by what is wanted, which may have the record."""
+    if scan.archive is None:
+        return scan
+    manifest = ObjectStore(scan.archive.uri).manifest()
+    return replace(scan, archive=ArchivePart.of(scan.archive.uri, manifest, RecordFilter()))
 
 
 def _last(log: Scan, begin: int, end: int, *, aligned: bool) -> Record | None:

@@ -374,10 +374,10 @@ def test_a_segment_that_is_trimmed_while_a_shipment_begins(
         rocketstore.ship(tmp_path / "s", uri)
         real = ArchiveWriter._check_log
 
-        def late(writer: ArchiveWriter, files: LogFiles) -> None:
+        def late(writer: ArchiveWriter, files: LogFiles, end: int) -> bool:
             files.starts()
             store.retention.run(ALL)
-            real(writer, files)
+            return real(writer, files, end)
 
         monkeypatch.setattr(ArchiveWriter, "_check_log", late)
         assert rocketstore.ship(tmp_path / "s", uri).missing_bytes == 0

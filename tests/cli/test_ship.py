@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
+from tests.archive.changed_log import shipped_and_trimmed, taken_back
 from tests.support.column_tools import fill_at_random, rows_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
@@ -44,6 +45,16 @@ def test_a_tail_goes_too(invoke, tmp_path: Path, rng: random.Random) -> None:
     assert rows_of(rocketstore.scan(uri)) == rows_of(rocketstore.scan(tmp_path / "s"))
     again = json.loads(invoke("ship", "--tail", "--json", tmp_path / "s", uri).output)
     assert (again["bytes"], again["tail_bytes"] > 0) == (0, True)
+
+
+def test_force_ships_where_nothing_is_in_common(invoke, tmp_path: Path) -> None:
+    case = shipped_and_trimmed(tmp_path)
+    taken_back(case)
+    result = invoke("ship", case.root, case.uri)
+    assert result.exit_code == 1
+    assert "no segment in common" in " ".join(result.stderr.split())
+    report = json.loads(invoke("ship", "--force", "--json", case.root, case.uri).output)
+    assert report["segments"] > 0
 
 
 def test_an_empty_uri_is_a_mistake(

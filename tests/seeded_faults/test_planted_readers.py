@@ -31,7 +31,12 @@ FAULTS = (
         Fault(
             "go_on_in_another_log",
             "rocketstore/log/follow/anchor.py",
-            (("        if _tail(segments, self._end) != self._tail:\n", "        if False:\n"),),
+            (
+                (
+                    "        if tail_bytes(segments, self._end, TAIL_BYTES) != self._tail:\n",
+                    "        if False:\n",
+                ),
+            ),
         ),
         "tests/log/follow/test_follower.py",
     ),

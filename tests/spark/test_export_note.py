@@ -88,6 +88,31 @@ def test_an_archive_is_exported_as_it_grows(tmp_path: Path, rng: random.Random) 
     assert offsets(tmp_path) == [m.physical_offset for m in everything(tmp_path / "s")]
 
 
+def test_a_log_that_is_cut_while_it_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a replica opens again, which its master cuts: it grows beyond the place before the run ends."""
+    from rocketstore.log.layout.ordered_cut import order_cut
+    from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.spark.jobs.parquet_files import Target
+
+    put(tmp_path, 20)
+    at = rocketstore.scan(tmp_path / "s").end_offset
+    put(tmp_path, 20)
+    keep = Target.keep
+
+    def late(place: Target, rows: list[Any], *, synced: bool) -> list[Any]:
+        order_cut(StoreLayout(tmp_path / "s"), at)
+        put(tmp_path, 60)
+        return keep(place, rows, synced=synced)
+
+    monkeypatch.setattr(Target, "keep", late)
+    assert export(tmp_path) == 40
+    monkeypatch.undo()
+    with pytest.raises(SparkFaceError, match="RS_BAD_CHECKPOINT"):
+        export(tmp_path)
+
+
 class KilledError(BaseException):
     pass
 

@@ -24,8 +24,13 @@ __all__ = ["command"]
 @click.argument("uri")
 @commit_log_dir_option
 @click.option("--tail", is_flag=True, help="Also what the segment that is not full has by now.")
+@click.option(
+    "--force", is_flag=True, help="Also where nothing shows that this log goes on the archive."
+)
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
-def command(store: str, uri: str, commit_log_dir: str, tail: bool, as_json: bool) -> int:
+def command(
+    store: str, uri: str, commit_log_dir: str, tail: bool, force: bool, as_json: bool
+) -> int:
     """Copies sealed segments to the archive at URI: those that are full, and that URI does not
     have.
 
@@ -33,8 +38,9 @@ def command(store: str, uri: str, commit_log_dir: str, tail: bool, as_json: bool
     Names the messages that it leaves behind in the segment that is not full yet; that is no error,
     exit code 0. With --tail that part goes, too, and the next run replaces it. Where segments of
     the log are missing, ships those that are there, says how many messages the queues know that
-    are not there, and ends with 3. Takes no lock; a writer may work meanwhile. A run that was
-    stopped is resumed by the next one.
+    are not there, and ends with 3. Refuses another log than that of the archive. Where both have
+    nothing in common that could show it, --force ships, and a scan does not read over the place.
+    Takes no lock; a writer may work meanwhile. A run that was stopped is resumed by the next one.
     Needs rocketstore[arrow].
 
     \b
@@ -47,7 +53,12 @@ def command(store: str, uri: str, commit_log_dir: str, tail: bool, as_json: bool
     try:
         with bytes_progress() as progress:
             report = rocketstore.ship(
-                store, uri, tail=tail, commit_log_dir=commit_log_dir, progress=bars(progress)
+                store,
+                uri,
+                tail=tail,
+                force=force,
+                commit_log_dir=commit_log_dir,
+                progress=bars(progress),
             )
     except (
         rocketstore.CorruptRecordError,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.log.layout.log_place import tail_bytes
+
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.layout.identity import StoreIdentity
@@ -39,7 +41,7 @@ class Anchor:
 
     def note(self, segments: Sequence[MappedFile], end: int) -> None:
         """`end`: where the last record that readers may see ends."""
-        tail = _tail(segments, end)
+        tail = tail_bytes(segments, end, TAIL_BYTES)
         if tail.strip(b"\0"):  # else the rest of a segment, behind its last record
             self._end, self._tail = end, tail
         if end > self._until:
@@ -69,14 +71,14 @@ class Anchor:
             return ""
         if end is not None and end < self._end:
             return f"the log ends at {end}, and this reader has shown it up to {self._end}"
-        if _tail(segments, self._end) != self._tail:
+        if tail_bytes(segments, self._end, TAIL_BYTES) != self._tail:
             return f"the log has other records below {self._end}, up to where this reader showed it"
         return ""
 
     def _changed(self, segments: Sequence[MappedFile]) -> str:
         for file in segments:
             end, last = self._whole.get(file.start_offset, (0, b""))
-            if last and _tail((file,), end)[-len(last) :] != last:
+            if last and tail_bytes((file,), end)[-len(last) :] != last:
                 return f"the log has other records below {end}, where this reader saw its segment"
         return ""
 
@@ -93,11 +95,3 @@ def _last_bytes(file: MappedFile) -> tuple[int, bytes]:
             end = file.end_offset - behind - count + len(found)
             return end, found[-TAIL_BYTES:]
     return file.start_offset, b""
-
-
-def _tail(segments: Sequence[MappedFile], end: int) -> bytes:
-    for file in reversed(segments):
-        if file.start_offset < end <= file.end_offset:
-            size = min(TAIL_BYTES, end - file.start_offset)
-            return bytes(file.read(end - file.start_offset - size, size))
-    return b""

@@ -10,6 +10,7 @@ Read in this order:
 - `ownership`: owner and mode of what the store makes (D-09).
 - `atomic_files`: small files that are replaced as a whole.
 - `fixed_files`: small files of a fixed length that are written in place.
+- `log_place`: which log a state belongs to, by an offset and the bytes that end there.
 - `lock`: the right to write a store, and the `abort` file that says "not stopped cleanly".
 - `positions_page`: how far a running store is, for readers in other processes (D-30).
 - `identity`: whether the directory still holds the store that a reader opened.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore.log.layout.log_dirs import gap_text
+from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import segment_name
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint"]
 
-TAIL_BYTES = 4096
 #: Most segments that a checkpoint may speak of, a count. Their names are made to compare them.
 SEGMENTS_MAX = 1 << 20
 #: Names made at a time, a count.
@@ -53,7 +53,7 @@ def fingerprint(log: MappedFileQueue, flushed: int, last_record_start: int) -> d
         "segment_count": len(starts),
         "segments_digest": _digest(starts, log.file_size or 0),
         **_record_fields(log, flushed, last_record_start),
-        "tail_crc": _tail_crc(log, flushed),
+        "tail_crc": crc32c(tail_bytes(log.files, flushed)),
     }
 
 
@@ -134,7 +134,7 @@ def _difference(own: OwnCheckpoint, log: MappedFileQueue) -> str:
     known = (own.last_record_start, own.last_record_size, own.last_record_crc)
     if tuple(found.values()) != known:
         return f"the record before {own.flushed} differs"
-    if _tail_crc(log, own.flushed) != own.tail_crc:
+    if crc32c(tail_bytes(log.files, own.flushed)) != own.tail_crc:
         return f"the bytes below {own.flushed} differ"
     return ""
 
@@ -159,12 +159,3 @@ def _record_fields(log: MappedFileQueue, flushed: int, start: int) -> dict[str, 
         "last_record_size": flushed - start,
         "last_record_crc": crc32c(record),
     }
-
-
-def _tail_crc(log: MappedFileQueue, flushed: int) -> int:
-    file = log.find(flushed - 1) if flushed > 0 else None
-    if file is None:
-        return 0
-    position = flushed - file.start_offset
-    count = min(TAIL_BYTES, position)
-    return crc32c(file.read(position - count, count))

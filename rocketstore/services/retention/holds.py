@@ -39,7 +39,9 @@ def holds_of(engine: Engine, rule: Retention, begin: int, end: int) -> list[Hold
     are."""
     found = list(_unconsumed(engine, rule.keep_unconsumed_by, begin))
     if rule.keep_unshipped:
-        at, archives = unshipped_from(engine.layout, begin, engine.positions.wrote)
+        at, archives = unshipped_from(
+            engine.layout, engine.reader.source.segments(), begin, engine.positions.wrote
+        )
         why = f"not shipped to {' or '.join(archives)}" if archives else "never shipped"
         found.append(Hold(why, at))
     if isinstance(engine, WritingEngine):

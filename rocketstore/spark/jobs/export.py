@@ -88,6 +88,8 @@ def export(
             note = ExportNote.read(place, choice_of(source_options(wanted), names, decompress))
     after = {} if note is None else {"after": note.done, "durable": True}
     scan = whole_scan(path, columns=scanned, **after, **wanted)
+    # Before anything is read: a log that is cut meanwhile has another record there afterwards.
+    done = None if note is None else scan.bookmark
     parts = split_scan(scan, split_bytes)
     with coded_errors("RS_READ_FAILED", place.uri):
         full = mode == "error" and place.holds_files()
@@ -106,7 +108,7 @@ def export(
             else:
                 replace(note, pending=tuple(row[1] for row in rows)).write(place)
                 rows = place.keep(rows, synced=True)
-                replace(note, done=scan.bookmark).write(place)
+                replace(note, done=done).write(place)
         finally:
             place.clean()
     return session.createDataFrame(sorted(rows), EXPORT_SCHEMA)

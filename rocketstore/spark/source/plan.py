@@ -113,6 +113,9 @@ def coded_archive_errors(uri: str) -> Iterator[None]:
         raise SparkFaceError("RS_NO_STORE", f"path = {name!r}: {error}") from error
     except ConfigError as error:
         raise SparkFaceError("RS_BAD_OPTION", f"path = {name!r}: {error.allowed}") from error
+    except CorruptRecordError as error:
+        text = f"path = {name!r}: {error}; failOnDataLoss=false reads both parts"
+        raise SparkFaceError("RS_CORRUPT_RECORD", text) from error
     except ReadFailedError as error:
         raise unreachable(name, "the manifest", error) from error
 
