@@ -13,7 +13,7 @@ from rocketstore.puts.put_message import put_message
 from rocketstore.service_access import ServiceAccess
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
-from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+from rocketstore.values.reserved_names import RESERVED_PROPERTIES
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import Writer
 

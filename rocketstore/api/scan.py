@@ -46,6 +46,7 @@ def scan(
     topics: str | Iterable[str] | None = None,
     topic_pattern: str | None = None,
     queues: Queues | None = None,
+    system_topics: bool = False,
     tags: str | Iterable[str] | None = None,
     where: str | None = None,
     begin: Timestamp | None = None,
@@ -65,7 +66,7 @@ def scan(
 ) -> Scan:
     """Reads messages of a store or an archive as columns, in the order of the log.
 
-    The rows are the records of the log, also those that no consumer gets (docs/arrow.md). A scan
+    The rows are the records of topics, also those that no consumer gets (docs/arrow.md). A scan
     takes no lock and changes nothing; it ends at what is visible now. An archive, which `ship`
     made, has a URI like "s3://bucket/prefix": `scan` reads its manifest now, its segments later.
 
@@ -76,6 +77,9 @@ def scan(
         topics, topic_pattern: Only records of these topics, or of topics that the regular
             expression matches as a whole.
         queues: Only records of these queue ids; a mapping has the ids of each topic.
+        system_topics: Whether records of topics that services use themselves come too, as those of
+            delayed messages, of halves and of commit records. Without it they come where `topics`
+            or `queues` names the topic.
         tags: Only records with one of these tags, or of "a || b"; inner batches come too.
         where: Only records whose properties match, as in "price > 10 AND region = 'eu'": RocketMQ's
             SQL92 (docs/filters.md); inner batches come too. Needs `rocketstore[sql]`.
@@ -122,6 +126,7 @@ def scan(
         topics=topics,
         topic_pattern=topic_pattern,
         queues=queues,
+        system_topics=system_topics,
         tags=tags,
         where=None if where is None else sql_filter(where).text,
         begin=begin,

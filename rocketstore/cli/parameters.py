@@ -16,7 +16,7 @@ import rocketstore
 from rocketstore.cli.hints import in_commands
 from rocketstore.cli.standard_streams import as_text
 from rocketstore.filters import sql_filter
-from rocketstore.values import foreign_names, no_store
+from rocketstore.values import foreign_names, is_system_topic, no_store
 
 __all__ = [
     "ANY_STORE",
@@ -88,13 +88,16 @@ _TOPIC = re.compile("[%|a-zA-Z0-9_-]+")
 
 
 def topic_name(bytes_max: int) -> Callable[[click.Context, click.Parameter, str], str]:
-    """A callback that refuses names no topic can have, before anything is made or waited for."""
+    """A callback that refuses names that no topic can have, and topics that services use themselves,
+    before anything is made or waited for."""
 
     def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
         if not _TOPIC.fullmatch(value) or len(value) > bytes_max:
             raise click.BadParameter(
                 f"{value[:bytes_max]!r}: 1 to {bytes_max} of % | - _ and ASCII letters and digits"
             )
+        if is_system_topic(value):
+            raise click.BadParameter(f"{value!r}: services of a store act upon what lies there")
         return value
 
     return checked

@@ -17,7 +17,7 @@ from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
 from rocketstore.values.clock import Clock, SystemClock
 from rocketstore.values.compression import COMPRESSION_BITS
 from rocketstore.values.renamed import refuse_arguments
-from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+from rocketstore.values.reserved_names import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult

@@ -21,6 +21,7 @@ from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import store_path
 from rocketstore.spark.source.queue_offsets import next_from
 from rocketstore.spark.stores import open_to_read, store_uuid
+from rocketstore.values import is_system_topic
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -155,7 +156,7 @@ def lags_of(
     behind = max(0, store.visible_offset - place)
     now_ms = time.time() * 1000
     for topic in sorted(store.topics()):
-        if topics is not None and topic not in topics:
+        if is_system_topic(topic) if topics is None else topic not in topics:
             continue
         messages, oldest_ms = 0, now_ms
         for queue_id in store.queues(topic):
@@ -182,7 +183,8 @@ def lag_listener(
 
     Args:
         paths: of the stores that streams read.
-        topics: these alone; None: every topic of the stores.
+        topics: these alone; None: every topic of the stores, without those that services use
+            themselves.
         report: called with a `StreamLag` of each topic, after each micro-batch.
 
     Raises:

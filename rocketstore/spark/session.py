@@ -79,9 +79,10 @@ def session(
 def register(session: SparkSession) -> SparkSession:
     """Makes `format("rocketstore")` known to a session that was made elsewhere; gives the session.
 
-    Spark finds data sources with the Python of PYSPARK_PYTHON, else with `python3` of the PATH,
-    which may have no rocketstore. Workers run that Python too: set PYSPARK_PYTHON, or
-    `spark.pyspark.python`, to one that has it.
+    Spark looks for data sources with the Python of PYSPARK_PYTHON in its own environment, else with
+    `python3` of the PATH, which may have no rocketstore; `spark.pyspark.python` does not count
+    there. Workers run the Python of either: it needs rocketstore. Where Spark has found the source
+    by itself, it logs that this one replaces it.
     """
     from rocketstore.spark.data_source import RocketStoreDataSource
 
@@ -91,6 +92,8 @@ def register(session: SparkSession) -> SparkSession:
 
 def _make_known(session: SparkSession) -> None:
     """Spark finds sources in modules that lie in directories of the path. Of a tree that was
-    installed as editable none does: it is found by an import alone."""
-    if all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
+    installed as editable none does: it is found by an import alone. A Spark that spark-submit has
+    started, or that has no PYSPARK_PYTHON, may look with another Python."""
+    looks_here = "PYSPARK_PYTHON" in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ
+    if not looks_here or all(module.name != DISCOVERED for module in pkgutil.iter_modules()):
         register(session)

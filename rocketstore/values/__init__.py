@@ -17,7 +17,7 @@ What there is:
     public: the mark of exported classes, which names the package as their module.
     record_filter: which records a scan takes.
     renamed: arguments that were renamed before the first release.
-    reserved_properties: names of properties that put refuses.
+    reserved_names: names of properties and topics that belong to services.
     system_flags: bits of a record's `sys_flag`.
     threads: native threads, whose start has a bound.
     timestamps: points in time, as milliseconds or aware datetimes.
@@ -53,7 +53,13 @@ if TYPE_CHECKING:
     from rocketstore.values.plural import bounded, counted
     from rocketstore.values.record_filter import RecordFilter, Wanted
     from rocketstore.values.renamed import refuse_arguments
-    from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+    from rocketstore.values.reserved_names import (
+        RESERVED_PROPERTIES,
+        SYSTEM_PREFIXES,
+        SYSTEM_TOPICS,
+        is_system_topic,
+        of_one_store,
+    )
     from rocketstore.values.system_flags import BATCH_BITS
     from rocketstore.values.threads import Pool, runs_here, start_thread
     from rocketstore.values.timestamps import Timestamp, timestamp_ms
@@ -63,6 +69,8 @@ __all__ = [
     "COMPRESSED",
     "COMPRESSION_BITS",
     "RESERVED_PROPERTIES",
+    "SYSTEM_PREFIXES",
+    "SYSTEM_TOPICS",
     "ArrowArray",
     "Body",
     "Column",
@@ -82,7 +90,9 @@ __all__ = [
     "counted",
     "durability_of",
     "foreign_names",
+    "is_system_topic",
     "no_store",
+    "of_one_store",
     "plain_body",
     "refuse_arguments",
     "runs_here",
@@ -109,7 +119,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "plural": "bounded counted",
             "record_filter": "RecordFilter Wanted",
             "renamed": "refuse_arguments",
-            "reserved_properties": "RESERVED_PROPERTIES",
+            "reserved_names": "RESERVED_PROPERTIES SYSTEM_PREFIXES SYSTEM_TOPICS is_system_topic"
+            " of_one_store",
             "system_flags": "BATCH_BITS",
             "threads": "Pool runs_here start_thread",
             "timestamps": "Timestamp timestamp_ms",

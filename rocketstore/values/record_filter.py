@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Final, TypedDict
 
-from rocketstore.values.arguments import text, texts, whole_number
+from rocketstore.values.arguments import one_of, text, texts, whole_number
+from rocketstore.values.reserved_names import is_system_topic
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 __all__ = ["Queues", "RecordFilter", "Wanted", "tag_set"]
@@ -31,6 +32,7 @@ class Wanted(TypedDict, total=False):
     tags: str | Iterable[str] | None
     begin: Timestamp | None
     end: Timestamp | None
+    system_topics: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +49,11 @@ class RecordFilter:
     end_ms: int = TIME_MAX
     #: An expression over properties (`rocketstore.filters`), which the caller has checked.
     where: str | None = None
+    #: Whether records of system topics are left out, unless the topic is named.
+    of_applications: bool = False
 
     def __setstate__(self, state: list[object]) -> None:
-        """Values in the order of the fields. Pickles of 0.1 have all but the last."""
+        """Values in the order of the fields. Pickles of earlier releases lack the last ones."""
         for field, value in zip_longest(fields(self), state):
             object.__setattr__(self, field.name, value)
 
@@ -64,12 +68,14 @@ class RecordFilter:
         where: str | None = None,
         begin: Timestamp | None = None,
         end: Timestamp | None = None,
+        system_topics: bool = False,
     ) -> RecordFilter:
         """Raises ValueError or TypeError for what means nothing."""
         if topics is not None and topic_pattern is not None:
             raise ValueError(f"topic_pattern = {topic_pattern!r}: not together with topics")
         if topic_pattern is not None:
             _check_pattern(text("topic_pattern", topic_pattern))
+        one_of("system_topics", system_topics, (True, False))
         start_ms = _time("begin", begin, TIME_MIN)
         end_ms = _time("end", end, TIME_MAX)
         if end_ms < start_ms:
@@ -86,6 +92,7 @@ class RecordFilter:
             start_ms=start_ms,
             end_ms=end_ms,
             where=None if where is None else text("where", where),
+            of_applications=not system_topics,
         )
 
     @property
@@ -101,10 +108,12 @@ class RecordFilter:
     def acceptance(self) -> Callable[[str], bool | frozenset[int]] | None:
         """What the scanner asks once for each topic: False none, True all, else of which queues."""
         topics, queue_ids = self.topics, self.queue_ids
-        if all(w is None for w in (topics, self.topic_pattern, queue_ids, self.queues_by_topic)):
+        choices = (topics, self.topic_pattern, queue_ids, self.queues_by_topic)
+        if not self.of_applications and all(choice is None for choice in choices):
             return None
         pattern = None if self.topic_pattern is None else re.compile(self.topic_pattern)
         by_topic = None if self.queues_by_topic is None else dict(self.queues_by_topic)
+        hidden = self.of_applications and topics is None
 
         def accept(topic: str) -> bool | frozenset[int]:
             if topics is not None and topic not in topics:
@@ -113,6 +122,8 @@ class RecordFilter:
                 return False
             if by_topic is not None:
                 return by_topic.get(topic, False)
+            if hidden and is_system_topic(topic):
+                return False
             return True if queue_ids is None else queue_ids
 
         return accept

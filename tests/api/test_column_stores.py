@@ -37,7 +37,7 @@ STORES = [
 def test_stores_of_rocketmq(name: str, tmp_path: Path) -> None:
     root, _ = rocketmq_store(name, tmp_path)
     expected = messages_of(root)
-    scan = rocketstore.scan(root)
+    scan = rocketstore.scan(root, system_topics=True)
     assert rows_of(scan) == expected
     assert expected
     parts = scan.split(5000)

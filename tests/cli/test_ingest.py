@@ -348,3 +348,16 @@ def wait_for_messages(child: subprocess.Popen[str], path: Path, topic: str, coun
                 return
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < deadline, f"{seen} messages of {count}"
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_rocketstore_transactions"])
+def test_topics_of_services_are_refused_before_anything_is_made(
+    invoke, tmp_path: Path, topic: str
+) -> None:
+    """The next open would deliver the lines, or try to execute them."""
+    result = invoke("ingest", tmp_path / "store", "--topic", topic, input="line\n")
+    assert result.exit_code == exit_codes.USAGE
+    assert f"{topic!r}: services of a store act upon what lies there" in " ".join(
+        result.stderr.split()
+    )
+    assert not (tmp_path / "store").exists()

@@ -354,3 +354,23 @@ def test_two_threads_ask_in_turns() -> None:
     assert ask(session, frames[0]) is None
     second.join()
     assert seen == ["true", "true"] and settings == {PUSHDOWN: "false"}
+
+
+def test_a_condition_names_no_topic_of_services(tmp_path: Path) -> None:
+    """The rows are those of `load().where(…)`, which has none of theirs."""
+    made = MadeStore(tmp_path)
+    halves = "RMQ_SYS_TRANS_HALF_TOPIC"
+    for topic in ("orders", halves, "clicks"):
+        made.put(topic, body=topic.encode())
+    made.dispatch()
+    both = [filters.In(("topic",), (halves, "orders"))]
+    for options, topics in (
+        ({}, ["orders"]),
+        ({"topicPattern": ".*"}, ["orders"]),
+        ({"systemTopics": "true"}, ["orders", halves]),
+        ({"topic": f"clicks,{halves}"}, [halves]),
+        ({"queues": f'{{"{halves}": [0]}}'}, [halves]),
+    ):
+        rows, left, _ = asked(tmp_path, both, **options)
+        assert ([row["topic"] for row in rows], left) == (topics, [])
+    assert asked(tmp_path, [filters.EqualTo(("topic",), halves)])[0] == []

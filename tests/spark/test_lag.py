@@ -48,6 +48,16 @@ def shown(table: LagTable) -> list[tuple[str, str, int]]:
     return [(lag.query, lag.topic, lag.messages) for lag in table.lags]
 
 
+def test_topics_of_services_have_a_lag_where_they_are_named(store: Store, tmp_path: Path) -> None:
+    store.writer("orders").put(b"later", delay_level=18)
+    put(store, "orders", 1)
+    named = "SCHEDULE_TOPIC_XXXX"
+    for topics, found in ((None, ["orders"]), ([named], [named])):
+        table = LagTable([str(tmp_path / "s")], topics)
+        table.progressed("id", "job", [offset_of(tmp_path / "s")])
+        assert [topic for _, topic, _ in shown(table)] == found
+
+
 def test_messages_of_each_topic(store: Store, tmp_path: Path) -> None:
     told: list[StreamLag] = []
     table = LagTable([str(tmp_path / "s")], None, told.append)

@@ -125,8 +125,6 @@ def test_columns_of_the_source_are_taken_or_left_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"properties": pa.array([[("n", "1")], [("DELAY", "3")]], MAP)}, "'DELAY' is reserved"),
-        ({"properties": pa.array([[], [("INNER_X", "3")]], MAP)}, "batches cannot be in a frame"),
         ({"keys": [["x"], ["x", None]]}, "keys holds a null"),
         ({"keys": [["x", "y"], ["x", "y z"]]}, "a key in keys holds a blank"),
         ({"keys": [[], ["y z", None]]}, "keys holds a null"),

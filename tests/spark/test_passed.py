@@ -3,6 +3,7 @@ that still moves on."""
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import shutil
 from collections.abc import Iterator
@@ -213,3 +214,40 @@ def test_another_history_is_not_passed_by(store: Store, clock: list[float], tmp_
         end = stream.latest(start)
         assert bodies(stream, start, end) == 2
     stream.close()
+
+
+def test_records_of_services_start_no_batch_and_hold_nothing_up(
+    store: Store, clock: list[float], tmp_path: Path
+) -> None:
+    """A stream over all topics: what waits, and halves, are no messages; its offset passes them."""
+    given = {"path": str(tmp_path / "s"), "startingOffsets": "earliest"}
+
+    def stream_of_all(**more: str) -> Progress:
+        return Progress(ReadOptions.parse({**given, **more}, stream=True))
+
+    def put_later() -> None:
+        writer, end = store.writer("orders"), 0
+        for _ in range(7):
+            end = writer.put(b"later", deliver_after=datetime.timedelta(hours=1)).end_offset
+        store.transactions.prepare("orders", b"half", group="g")
+        store.wait_flushed(end, 60)
+
+    stream = stream_of_all()
+    put(store, "orders")
+    first = stream.latest(stream.initial())
+    put_later()
+    assert stream.latest(first) == first
+    limited = stream_of_all(maxOffsetsPerTrigger="1", minOffsetsPerTrigger="1")
+    put(store, "orders", 2)
+    one = limited.latest(first)
+    assert bodies(limited, first, one) == 1
+    assert bodies(stream, first, stream.latest(first)) == 2
+    put_later()
+    stream.freeze()  # availableNow
+    last = stream.latest(one)
+    assert bodies(stream, one, last) == 1
+    assert last["phys"] == store.flushed_offset
+    every = stream_of_all(systemTopics="true")
+    assert bodies(every, first, last) == 2 + 2 * 8
+    for one_of_them in (stream, limited, every):
+        one_of_them.close()

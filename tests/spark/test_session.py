@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,15 @@ def test_a_source_that_spark_does_not_find_is_registered(monkeypatch: pytest.Mon
     source = importlib.import_module(DISCOVERED).DefaultSource
     listed = [SimpleNamespace(name="os"), SimpleNamespace(name=DISCOVERED)]
     monkeypatch.setattr(pkgutil, "iter_modules", lambda: iter(listed))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert registered() == []
+    monkeypatch.delenv("PYSPARK_PYTHON")  # Spark looks with the python3 of the PATH
+    assert registered() == [source]
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # what spark-submit started has its own
+    assert registered() == [source]
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
     listed.pop()
     assert registered() == [source]
 

@@ -17,6 +17,7 @@ from rocketstore.spark.sink.staging import Routing, encode_batch, stage
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 
 MAP = pa.map_(pa.string(), pa.string())
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 BORN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
 
 
@@ -117,11 +118,48 @@ def test_bad_rows_are_named(columns: dict[str, Any], reason: str) -> None:
         encode_batch(batch_of(**columns), Routing(max_body_bytes=10), first_row=10)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("DELAY", "reserved"), ("INNER_X", "batches")])
-def test_reserved_properties_are_refused(name: str, reason: str) -> None:
-    batch = batch_of(body=["a"], properties=pa.array([[(name, "3")]], MAP))
-    with pytest.raises(SparkFaceError, match=rf"RS_BAD_ROW.*{name}.*{reason}"):
-        encode_batch(batch, Routing(topic="t"))
+#: What only a store sets, or what asks it for something that is done (format 19).
+OF_ONE_STORE = (
+    *("REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "__transactionId__", "RS_TRANSACTION"),
+    *("TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "DELAY", "__DELAYED", "__ENDS"),
+    *("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_OUT_MS", "__EVERY"),
+    *("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL"),
+    *("TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "INNER_NUM", "INNER_BASE", "INNER_X"),
+    *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "DUP_INFO", "MIN_OFFSET", "MAX_OFFSET"),
+    *("__CRC32#", "x__CRC32#", "WAIT"),
+)
+
+
+@pytest.mark.parametrize("column", ["properties", "headers"])
+def test_properties_of_one_store_are_left_out(tmp_path: Path, column: str) -> None:
+    """A row that was read has them; the store that gets it makes its own."""
+    names = (*OF_ONE_STORE, "UNIQ_KEY", "RETRY_TOPIC", "x")
+    if column == "properties":
+        given = pa.array([[(name, "3") for name in names]], MAP)
+    else:
+        given = pa.array([[{"key": name, "value": b"3"} for name in names]], HEADERS)
+    frames, count = encode_batch(batch_of(body=["a"], **{column: given}), Routing(topic="t"))
+    [found] = put(tmp_path / "s", frames)
+    kept = {name for name in found.properties if name != "__CRC32#"}  # of the store that took it
+    assert (count, kept) == (1, {"UNIQ_KEY", "RETRY_TOPIC", "x"})
+
+
+SYSTEM_TOPICS = (
+    *("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"),
+    *("rmq_sys_wheel_timer", "rmq_sys_rocketstore_transactions", "OFFSET_MOVED_EVENT"),
+)
+
+
+@pytest.mark.parametrize("topic", SYSTEM_TOPICS)
+def test_rows_of_system_topics_are_bad_rows(tmp_path: Path, topic: str) -> None:
+    """The next open of the store would deliver them, or execute them."""
+    batch = batch_of(body=["a", "b"], topic=["t", topic])
+    with pytest.raises(SparkFaceError, match=rf"RS_BAD_ROW\] row 11 .*{topic}.*another topic"):
+        encode_batch(batch, Routing(), first_row=10)
+    frames, count = encode_batch(batch, Routing(drop_bad_rows=True))
+    assert (count, [m.topic for m in put(tmp_path / "s", frames)]) == (1, ["t"])
+    frames, count = encode_batch(batch, Routing(topic="copy"))
+    assert count == 2
 
 
 def test_nothing_is_staged_for_no_row_and_after_a_fault(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def _read(path: Path, mode: Any, **options: Any) -> Iterator[Known]:
 
 def _scan(path: Path) -> Iterator[Known]:
     columns = ["topic", "queue_id", "queue_offset", "physical_offset"]
-    for rows in rocketstore.scan(path, columns=columns, on_damage="skip"):
+    for rows in rocketstore.scan(path, columns=columns, system_topics=True, on_damage="skip"):
         len(rows)
     yield from ()
 

@@ -13,7 +13,7 @@ def records(store: rocketstore.Store) -> list[bytes]:
     """All of them, in order; of a store without record checksums, which the time is part of."""
     assert not store.config.record_crc
     found = []
-    for columns in rocketstore.scan(store, columns=["physical_offset"]):
+    for columns in rocketstore.scan(store, columns=["physical_offset"], system_topics=True):
         for offset in columns["physical_offset"].tolist():
             record = bytearray(bytes(store.get(offset)))
             record[STORED_AT] = bytes(8)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore.errors import MessageRejectedError
 from rocketstore.values.arguments import whole_number
+from rocketstore.values.reserved_names import SCHEDULE_TOPIC
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LATEST_MS", "SCHEDULE_TOPIC", "TIMER_TOPIC", "Delay", "DelayedPuts", "Due"]
 
-#: RocketMQ's topic of messages that wait for a delay level; queue n has those of level n + 1.
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 #: RocketMQ's topic of messages that wait for a time of their own, in queue 0.
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 #: The id of a message, by which a message that waits is cancelled.

@@ -29,6 +29,7 @@ from rocketstore.services.compaction.report import CompactionReport
 from rocketstore.store_info import StoreFacts, check_topics, log_bounds
 from rocketstore.values.arguments import one_of, texts
 from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values.reserved_names import is_system_topic
 from rocketstore.values.system_flags import INNER_BATCH
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ WithoutKey = Literal["keep", "drop"]
 
 #: How long a tombstone is kept, as in Kafka: for readers that have seen the message before it.
 GRACE: Final = timedelta(days=1)
-#: What RocketMQ's own topics begin with, or are; a key there is no key of an application.
-SYSTEM_PREFIXES: Final = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_")
 COLUMNS: Final = (
     *("topic", "keys", "sys_flag", "queue_id", "queue_offset", "physical_offset"),
     *("size", "body_size", "store_timestamp_ms"),
@@ -124,7 +123,7 @@ def _checked_topics(topics: str | Iterable[str]) -> frozenset[str]:
     if not names:
         raise ValueError("topics: at least one")
     for name in sorted(names):
-        if name.startswith(SYSTEM_PREFIXES):
+        if is_system_topic(name):
             raise ConfigError("topics", name, "a topic of RocketMQ itself, whose keys are no keys")
     return names
 

@@ -23,7 +23,7 @@ from rocketstore.services.delay.cancelling import drop, found
 from rocketstore.services.delay.copies import EVERY, SOURCE, target_of
 from rocketstore.values.arguments import text
 from rocketstore.values.durability import queue_ids_of
-from rocketstore.values.reserved_properties import RESERVED_PROPERTIES
+from rocketstore.values.reserved_names import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message

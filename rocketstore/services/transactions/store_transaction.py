@@ -19,13 +19,12 @@ from rocketstore.errors import (
     TransactionBusyError,
     TransactionSettledError,
 )
-from rocketstore.services.transactions.commit_records import TOPIC, NewCopy, described
+from rocketstore.services.transactions.commit_records import NewCopy, described
 from rocketstore.services.transactions.commits import Appended, Commits, add_copy
-from rocketstore.services.transactions.half_messages import HALF_TOPIC, OP_TOPIC
 from rocketstore.values.arguments import text
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.public import public
-from rocketstore.values.reserved_properties import refused_in_transaction
+from rocketstore.values.reserved_names import is_system_topic, refused_in_transaction
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -40,10 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreTransaction"]
 
-#: Topics whose messages have a meaning of their own, and may not come by a transaction.
-REFUSED_TOPICS: Final = frozenset(
-    (TOPIC, HALF_TOPIC, OP_TOPIC, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
-)
 #: Of a record beside its body and what describes it: fixed fields, checksum, blank, our property.
 RECORD_ROOM: Final = 256
 #: The same of the commit record.
@@ -121,7 +116,7 @@ class StoreTransaction:
         with self._one_call:
             self._check("put")
             topic = text("topic", topic)
-            if topic in REFUSED_TOPICS:
+            if is_system_topic(topic):
                 raise MessageRejectedError(
                     f"topic = {topic!r}: the store writes it itself; put to the topic that is "
                     "meant, outside a transaction if delayed or prepared"

@@ -24,7 +24,7 @@ from rocketstore.services.transactions.open_table import Entry
 from rocketstore.services.transactions.settling import Settling
 from rocketstore.values.arguments import seconds, text, whole_number
 from rocketstore.values.durability import queue_ids_of
-from rocketstore.values.reserved_properties import refused_in_transaction
+from rocketstore.values.reserved_names import refused_in_transaction
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:

@@ -31,7 +31,9 @@ def audit(
 
 
 def audit_scans(path: str | os.PathLike[str], split_bytes: int) -> list[Scan]:
-    return parts_of(path, split_bytes, columns=("size",), verify=True, on_damage="skip")
+    return parts_of(
+        path, split_bytes, columns=("size",), system_topics=True, verify=True, on_damage="skip"
+    )
 
 
 def audit_part(scan: Scan) -> Iterator[Row]:

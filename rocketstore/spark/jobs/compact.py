@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.reading import load
-from rocketstore.spark.jobs.system_topics import application_rows
+from rocketstore.spark.jobs.system_topics import check_system_topics
 from rocketstore.spark.jobs.writing import MESSAGE_COLUMNS, append
 from rocketstore.spark.paths import store_path
 from rocketstore.spark.sink.shards import refuse_shards
@@ -34,8 +34,7 @@ def compact(
     """Appends to `target`, of each topic and key, the last message in the log, in the order of the
     log; gives the number of those that were appended: none when this version was written before.
     Messages without a key are all kept. A message with several keys counts by all of them together.
-    Topics of RocketMQ itself are left out unless they are named; a warning says how many messages
-    those have.
+    Topics that services use themselves are left out; a warning says how many messages those have.
 
     Args:
         target: another store: a log is only appended to.
@@ -45,7 +44,7 @@ def compact(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION, delayed messages are named, the target is the store itself,
+        SparkFaceError: RS_BAD_OPTION, such a topic is named, the target is the store itself,
             or the source holds shards, which have no order, so that a key has no last message;
             RS_NO_STORE.
     """
@@ -57,12 +56,13 @@ def compact(
     refuse_shards(
         store_path(path), "there is no last message of a key among them; name one, which is a store"
     )
-    found = application_rows(load(session, path, wanted), path, wanted, routed=False)
+    frame = load(session, path, wanted)
+    check_system_topics(path, wanted, routed=False)
     from pyspark.sql import functions as f
 
     # Messages of an inner batch share a physical offset.
     order = ("physical_offset", "queue_offset")
-    rows = found.select(*MESSAGE_COLUMNS, *order)
+    rows = frame.select(*MESSAGE_COLUMNS, *order)
     keyed = rows.where(f.col("keys").isNotNull())
     # Tasks keep one row a key already before rows go from one to another.
     last = keyed.groupBy(f.col("topic").alias("_topic"), f.col("keys").alias("_keys")).agg(

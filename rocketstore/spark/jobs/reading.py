@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "load", "source_options"]
 
-NAMES = ("topics", "topic_pattern", "queues", "tags", "begin", "end")
+NAMES = ("topics", "topic_pattern", "queues", "tags", "begin", "end", "system_topics")
 
 
 def load(
@@ -48,6 +48,8 @@ def source_options(wanted: Mapping[str, Any]) -> dict[str, str]:
             options["queues"] = _queues(value)
         elif name == "tags":
             options["tags"] = value if isinstance(value, str) else "||".join(value)
+        elif name == "system_topics":
+            options["systemTopics"] = str(value).lower()
         else:
             side = "starting" if name == "begin" else "ending"
             options[f"{side}Timestamp"] = str(timestamp_ms(name, value))

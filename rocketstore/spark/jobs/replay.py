@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from rocketstore.archive import is_uri
 from rocketstore.spark.errors import HINTS
 from rocketstore.spark.jobs.reading import load
-from rocketstore.spark.jobs.system_topics import application_rows
+from rocketstore.spark.jobs.system_topics import check_system_topics
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import store_path
@@ -38,9 +38,9 @@ def replay(
 ) -> int:
     """Appends messages of a store to `target`, in the order of the log; gives the number of those
     that were appended: none when this version was replayed before. Bodies, tags, keys, properties,
-    queue ids, flags and born times stay, store times and offsets are new. Topics of RocketMQ
-    itself, as that of delayed messages, are left out unless they are named; a warning says how many
-    messages those have.
+    queue ids, flags and born times stay, store times and offsets are new. Topics that services use
+    themselves, as that of delayed messages, are left out unless they are named; a warning says how
+    many messages those have.
 
     Args:
         target: a store, also the same one under another topic; what is appended meanwhile is not
@@ -56,8 +56,8 @@ def replay(
         wanted: what `rocketstore.scan` chooses by: topics, topic_pattern, queues, tags, times.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION: delayed messages are named, and nothing gives them another
-            topic; `target` is the store itself, and neither `to_topic` nor `transform` says where
+        SparkFaceError: RS_BAD_OPTION: such a topic is named, and nothing gives its messages another;
+            `target` is the store itself, and neither `to_topic` nor `transform` says where
             copies go; RS_NO_STORE.
     """
     routed = to_topic is not None or transform is not None
@@ -67,8 +67,8 @@ def replay(
         raise bad_option("target", os.fspath(target), allowed)
     from pyspark.sql import functions as f
 
-    there = load(session, path, wanted, decompress=decompress)
-    frame = application_rows(there, path, wanted, routed=routed)
+    frame = load(session, path, wanted, decompress=decompress)
+    check_system_topics(path, wanted, routed=routed)
     if keys is not None:
         asked = f.array(*[f.lit(key) for key in ([keys] if isinstance(keys, str) else keys)])
         frame = frame.where(f.arrays_overlap(f.split("keys", " "), asked))

@@ -6,24 +6,22 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rocketstore.archive import is_uri
-from rocketstore.puts import SCHEDULE_TOPIC
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.paths import store_path
 from rocketstore.spark.sink.shards import shard_paths
 from rocketstore.spark.source.plan import scan_of
 from rocketstore.spark.source.topic_check import topics_of
 from rocketstore.spark.stores import open_to_read
-from rocketstore.values import RecordFilter
+from rocketstore.values import SYSTEM_PREFIXES, SYSTEM_TOPICS, RecordFilter, is_system_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "application_rows",
-    "is_system_topic",
+    "check_system_topics",
     "plain_rows",
     "system_counts",
     "system_topics",
@@ -32,47 +30,28 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Delayed messages; of transactions, halves and what was decided; traces, timers, and so on.
-NAMES: Final = (
-    SCHEDULE_TOPIC,
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "OFFSET_MOVED_EVENT",
-    "SELF_TEST_TOPIC",
-)
-PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
 
-
-def is_system_topic(topic: str) -> bool:
-    return topic in NAMES or topic.startswith(PREFIXES)
-
-
-def application_rows(
-    frame: DataFrame,
-    path: str | os.PathLike[str],
-    wanted: Mapping[str, Any],
-    *,
-    routed: bool,
-) -> DataFrame:
-    """A store's messages without those of system topics, unless `wanted` names topics: then as they
-    are. Says how many are left out.
+def check_system_topics(
+    path: str | os.PathLike[str], wanted: Mapping[str, Any], *, routed: bool
+) -> None:
+    """Logs how many messages of system topics a copy of a store leaves out.
 
     Args:
-        routed: they get another topic.
+        routed: messages get another topic.
 
     Raises:
-        SparkFaceError: RS_BAD_OPTION: delayed messages are asked for as such.
+        SparkFaceError: RS_BAD_OPTION: messages of system topics are asked for as such.
     """
-    named = named_topics(wanted)
-    if SCHEDULE_TOPIC in named and not routed:
+    named = RecordFilter.of(**wanted).named
+    for topic in filter(is_system_topic, sorted(named) if not routed else ()):
         raise SparkFaceError(
             "RS_BAD_OPTION",
-            f"topics = {SCHEDULE_TOPIC!r}: RocketMQ reads a delay out of every record there, which "
-            f"no copy has; {HINTS['replay_to_topic']}, or name other topics",
+            f"topics = {topic!r}: services of the target would act upon every copy there, as upon "
+            f"a delay or a decision; {HINTS['replay_to_topic']}, or name other topics",
         )
-    if named:
-        return frame
-    warn_left_out(system_topics(store_path(path), wanted), HINTS["name_topics"])
-    return plain_rows(frame)
+    if not named and not wanted.get("system_topics"):
+        remedy = f"{HINTS['name_topics']} and {HINTS['replay_to_topic']}"
+        warn_left_out(system_topics(store_path(path), wanted), remedy)
 
 
 def plain_rows(frame: DataFrame) -> DataFrame:
@@ -90,8 +69,8 @@ def system_rows() -> Any:
     from pyspark.sql import functions as f
 
     topic = f.col("topic")
-    found = topic.isin(*NAMES)
-    for prefix in PREFIXES:
+    found = topic.isin(*SYSTEM_TOPICS)
+    for prefix in SYSTEM_PREFIXES:
         found = found | topic.startswith(prefix)
     return f.coalesce(found, f.lit(False))
 
@@ -108,18 +87,13 @@ def warn_left_out(found: Mapping[str, int | None], remedy: str) -> None:
         )
 
 
-def named_topics(wanted: Mapping[str, Any]) -> set[str]:
-    known = RecordFilter.of(**wanted)
-    return {*(known.topics or ()), *(topic for topic, _ in known.queues_by_topic or ())}
-
-
 def system_topics(path: str, wanted: Mapping[str, Any]) -> dict[str, int | None]:
     """Those of a store, of shards or of an archive that `wanted` chooses, and how many messages
     they have, whatever their tags and times; None: not known."""
-    chosen = topics_of(wanted)
+    chosen = topics_of({**wanted, "system_topics": True})
     found: dict[str, int | None] = {}
     if is_uri(path):
-        archive = scan_of(path).archive
+        archive = scan_of(path, system_topics=True).archive
         segments = () if archive is None else archive.segments
         held = {topic for segment in segments for topic in segment.topics or ()}
         return {topic: None for topic in held if is_system_topic(topic) and chosen(topic)}

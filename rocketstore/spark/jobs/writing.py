@@ -15,7 +15,6 @@ from rocketstore.spark.sink.columns import ALIASES, COLUMNS, IGNORED
 from rocketstore.spark.sink.journal import committed
 from rocketstore.spark.sink.shards import committed_shards
 from rocketstore.spark.sink.staging import wrong_topic
-from rocketstore.values import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +47,7 @@ def append(
 ) -> int:
     """Appends the rows of a frame in their order; gives the number of messages that this call has
     appended: without bad rows that are dropped, 0 when the version was written before. Columns that
-    a message has not are left out, and so are properties that belong to services of RocketMQ.
+    a message has not are left out, and of properties what the sink leaves out.
 
     Args:
         topic: of all messages, whatever the rows say.
@@ -77,10 +76,7 @@ def append(
     types = {name: kind for name, kind in types.items() if TYPED.get(name, kind) == kind}
     frame = frame.select([name for name in APPENDED if name in types])
     if "properties" in frame.columns:
-        # Delays, transactions and the like are over: a copy must not order them again.
-        plain = f.map_filter("properties", lambda name, _: ~name.isin(*RESERVED_PROPERTIES))
         frame = frame.withColumn("shard_key", f.col("properties")[SHARD_KEY])
-        frame = frame.withColumn("properties", plain)
     if (shards := str(options.get("shards", ""))).isdecimal():
         frame = frame.coalesce(max(1, int(shards)))
     place, name = store_path(path), app_id or f"batch-{uuid.uuid4()}"

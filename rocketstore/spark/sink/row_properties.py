@@ -3,14 +3,13 @@ them."""
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rocketstore import MessageRejectedError
-from rocketstore.puts import SHARD_KEY, refuse_reserved
+from rocketstore.puts import SHARD_KEY
+from rocketstore.values import of_one_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +18,6 @@ __all__ = ["Described", "Entries", "described", "given_texts"]
 
 #: Columns that have a property of their own.
 OWN = {"tags": "TAGS", "keys": "KEYS", "shard_key": SHARD_KEY}
-#: Properties that the log itself says, or that mean nothing after a put.
-DROPPED = ("__CRC32#", "WAIT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,42 +62,21 @@ class Entries:
         np.cumsum(np.bincount(self.owners, minlength=rows), out=places[1:])
         return places
 
-    def refused(self) -> dict[int, str]:
-        """Rows with a name that no property may have, and why."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        found: dict[int, str] = {}
-        for name in self.names.unique().to_pylist() if len(self.names) else ():
-            reason = wrong_name(name)
-            if reason:
-                bad = pc.equal(self.names, pa.scalar(name)).to_numpy(zero_copy_only=False)
-                found.update(dict.fromkeys(self.owners[bad].tolist(), reason))
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """`texts`: the columns tags and keys, where rows have some. `wrong`: rows whose keys or
-    properties no message can have, and why."""
+    """`texts`: the columns tags and keys, where rows have some. `wrong`: rows whose keys or headers
+    no message can have, and why."""
 
     texts: dict[str, Any]
     entries: Entries
     wrong: dict[int, str]
 
 
-@functools.lru_cache(maxsize=4096)
-def wrong_name(name: str) -> str:
-    try:
-        refuse_reserved(name.encode())
-    except MessageRejectedError as error:
-        return str(error)
-    return ""
-
-
 def described(columns: Mapping[str, Any], rows: int) -> Described:
-    """Tags, keys and properties of rows. What a column of its own says is left out of the others;
-    of headers of one name the last one counts."""
+    """Tags, keys and properties of rows. What a column of its own says is left out of the others,
+    and so is what says something of the store alone that a row was read from; of headers of one name
+    the last one counts."""
     import pyarrow as pa
 
     parts: list[Entries] = []
@@ -112,7 +88,8 @@ def described(columns: Mapping[str, Any], rows: int) -> Described:
         headers, wrong = as_text(listed(columns["headers"]))
         parts.append(headers)
     own = [name for column, name in OWN.items() if column in columns]
-    entries = joined(parts).without([*own, *DROPPED])
+    entries = joined(parts)
+    entries = entries.without([*own, *filter(of_one_store, entries.names.unique().to_pylist())])
     if "headers" in columns:
         entries = last_ones(entries)
     texts = {}
@@ -131,7 +108,7 @@ def described(columns: Mapping[str, Any], rows: int) -> Described:
         entries = joined(
             [entries, Entries(there, names, columns["shard_key"].take(pa.array(there)))]
         )
-    return Described(texts, entries, {**entries.refused(), **wrong})
+    return Described(texts, entries, wrong)
 
 
 def listed(lists: Any) -> Entries:

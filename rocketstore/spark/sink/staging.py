@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
-from rocketstore.puts import SCHEDULE_TOPIC, crc32
+from rocketstore.puts import crc32
 from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.sink.bad_rows import BadRows
 from rocketstore.spark.sink.columns import named_columns, narrowed
 from rocketstore.spark.sink.journal import Staged
 from rocketstore.spark.sink.row_properties import described, given_texts
 from rocketstore.spark.sink.synced_file import SyncedFile
-from rocketstore.values import BATCH_BITS, COMPRESSION_BITS
+from rocketstore.values import BATCH_BITS, COMPRESSION_BITS, is_system_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -229,8 +229,9 @@ def wrong_topic(topic: str) -> str:
     which is stricter than frames are."""
     if len(topic.encode()) > TOPIC_BYTES_MAX:
         return f"the topic has {len(topic.encode())} bytes, at most {TOPIC_BYTES_MAX} are allowed"
-    if topic == SCHEDULE_TOPIC:
-        return f"messages of {topic} are not allowed in frames: they have a delay"
+    if is_system_topic(topic):
+        why = "services act upon what lies there, as upon delayed messages and commit records"
+        return f"the topic {topic}: {why}; give such rows another topic"
     try:
         encode_frames((np.zeros(1, np.int32), b""), topics=[topic])
     except MessageRejectedError as error:

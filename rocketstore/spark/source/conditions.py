@@ -166,10 +166,8 @@ def span(conditions: Iterable[Condition]) -> tuple[int, int]:
 
 
 def narrow_topics(found: dict[str, Any], topics: set[str]) -> bool:
-    known = RecordFilter.of(
-        topics=found.get("topics"), topic_pattern=found.pop("topic_pattern", None)
-    )
-    accept = known.acceptance()
+    accept = RecordFilter.of(**found).acceptance()
+    found.pop("topic_pattern", None)
     found["topics"] = sorted(topic for topic in topics if accept is None or accept(topic))
     return bool(found["topics"])
 

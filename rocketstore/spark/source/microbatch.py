@@ -132,8 +132,10 @@ def _walk(
     damage: Literal["raise", "skip"] = "skip",
     aligned: bool = True,
     verify: bool = False,
+    system_topics: bool = True,
     **wanted: Any,
 ) -> Any:
+    """A scan of [begin, end): by itself of every record, so that places are between two of them."""
     return rocketstore.scan(
         store,
         columns=("physical_offset", "size", "sys_flag"),
@@ -143,6 +145,7 @@ def _walk(
         verify=verify,
         on_damage=damage,
         threads=1,
+        system_topics=system_topics,
         **wanted,
     )
 

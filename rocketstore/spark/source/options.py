@@ -35,6 +35,7 @@ READ_NAMES = {
     "subscribePattern": "Kafka's name of topicPattern",
     "assign": 'JSON: {"topic": [queue ids]}; also: queues',
     "queues": "queue ids, with commas between them, or JSON as for assign",
+    "systemTopics": "true: messages of topics that services use themselves; default false",
     "tags": "messages with one of these tags: a || b",
     "where": "messages whose properties match an expression of RocketMQ's SQL92",
     "columns": "columns, with commas between them; all others are not even read",
@@ -218,7 +219,7 @@ def _group(given: Mapping[str, str]) -> str | None:
 
 def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
     """What rocketstore.scan filters by."""
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, Any] = {"system_topics": switch(given, "systemTopics", False)}
     ways = [name for name in WAYS if name.lower() in given]
     if len(ways) > 1:
         raise bad_option(ways[1], given[ways[1].lower()], f"not together with {ways[0]}")

@@ -49,7 +49,7 @@ class PassedBy:
         """
         options = self._options
         place = self.after(store, uuid, begin)
-        if not options.wanted or place < store.begin_offset:
+        if place < store.begin_offset:
             return place, True
         place = record_start(store, place)
         last = min(end, max(place, begin + PASSED_BYTES))

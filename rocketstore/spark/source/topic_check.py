@@ -76,10 +76,8 @@ def check_archive(
 
 
 def topics_of(wanted: Mapping[str, Any]) -> Any:
-    """Which topics are chosen, whatever their queues."""
-    topics, pattern = wanted.get("topics"), wanted.get("topic_pattern")
-    accept = RecordFilter.of(topics=topics, topic_pattern=pattern).acceptance()
-    return accept or (lambda topic: True)
+    """Which topics are chosen: what the function gives for one is true for those."""
+    return RecordFilter.of(**wanted).acceptance() or (lambda topic: True)
 
 
 def absent(path: str, what: str, names: list[Any], remedy: str) -> SparkFaceError:

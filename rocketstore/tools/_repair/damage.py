@@ -80,7 +80,9 @@ def blank_head(size: int) -> bytes:
 
 def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange]:
     """Where no record can be believed, file by file, in order; the first ten thousand places."""
-    walk = scan(store, columns=("store_timestamp_ms",), verify=True, on_damage="skip")
+    walk = scan(
+        store, columns=("store_timestamp_ms",), system_topics=True, verify=True, on_damage="skip"
+    )
     ends, times = [], []  # of each chunk: where it ends, the store time of its last record
     for chunk in walk:
         ends.append(chunk.end_offset)

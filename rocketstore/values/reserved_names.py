@@ -1,10 +1,35 @@
-"""Names of properties that belong to RocketMQ or to the store."""
+"""Names of properties and topics that belong to RocketMQ or to the store.
+
+A topic of services holds what they use themselves (format.md 12.1); what applications are to get of it,
+services deliver in topics of applications. So readers leave such topics out unless they are named, and
+writers of rows refuse them: a store acts upon what lies there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-__all__ = ["RESERVED_PROPERTIES", "refused_in_transaction"]
+__all__ = [
+    "RESERVED_PROPERTIES",
+    "SCHEDULE_TOPIC",
+    "SYSTEM_PREFIXES",
+    "SYSTEM_TOPICS",
+    "is_system_topic",
+    "of_one_store",
+    "refused_in_transaction",
+]
+
+#: RocketMQ's topic of messages that wait for a delay level; queue n has those of level n + 1.
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SYSTEM_TOPICS: Final = (
+    SCHEDULE_TOPIC,
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "SELF_TEST_TOPIC",
+)
+#: Of timers, halves of transactions and what was decided, commit records, traces, and so on.
+SYSTEM_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
 
 _OWN_ARGUMENT = "use the argument of put instead"
 _SERVICE = "it belongs to a service that is not part of put; put_message takes it as it is"
@@ -49,6 +74,19 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
     ),
 }
 
+#: Properties that an application chooses, by an argument of `put`.
+_OF_APPLICATIONS = ("TAGS", "KEYS", "__SHARDINGKEY")
+#: Where a message waited before it was delivered: of copies and ends of delayed messages. `put`
+#: takes them as any other.
+_OF_WAITING = ("__DELAYED", "__ENDS", "TIMER_ROLL_LABEL")
+
+
+def of_one_store(name: str) -> bool:
+    """Whether a property says something of the store alone that a message is read from: its service
+    has done what it asks for, or it names a place there. Another store makes its own."""
+    reserved = name in RESERVED_PROPERTIES and name not in _OF_APPLICATIONS
+    return reserved or name in _OF_WAITING or name.startswith("INNER_") or name.endswith("__CRC32#")
+
 
 def refused_in_transaction(name: str) -> str | None:
     """Why a message of a transaction cannot have this property, and what to do instead; None: it
@@ -56,3 +94,7 @@ def refused_in_transaction(name: str) -> str | None:
     if name == "DELAY":
         return "it cannot be delayed; put_message takes a delayed message outside the transaction"
     return RESERVED_PROPERTIES.get(name)
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
