@@ -68,10 +68,12 @@ def tail_bytes(files: Sequence[MappedFile], end: int, most: int = TAIL_BYTES) ->
 
 
 def _crc(files: Sequence[MappedFile], end: int) -> int:
-    """Of the last bytes that are not all zeros: a gap at the end of a file is the same in each
-    log. They lie in one file, since the one before it may be trimmed."""
+    """Of bytes that end with the last one that is no zero: a gap at the end of a file is the same in
+    each log. They lie in one file, since the one before it may be trimmed."""
     found = tail_bytes(files, end)
     while found and not any(found):
         end -= len(found)
         found = tail_bytes(files, end) if len(found) == TAIL_BYTES else b""
-    return crc32c(found)
+    # What begins with a blank has nothing of the record before it.
+    end -= len(found) - len(found.rstrip(b"\0"))
+    return crc32c(found and tail_bytes(files, end))

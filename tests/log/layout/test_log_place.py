@@ -64,6 +64,15 @@ def test_a_gap_at_the_end_of_a_file_shows_no_log() -> None:
     assert stands(log(b"", b"b"), place_at(log(b"a" * 10, b"b"), SIZE)) is False
 
 
+@pytest.mark.parametrize("before", [4096, 4097, 5000, 8191, 8192])
+def test_a_blank_alone_shows_no_log(before: int) -> None:
+    """Records of one size leave it at the same place in each log."""
+    blank = b"\0\0\x30\0\xcb\xd4\x31\x94"
+    place = place_at(log(b"a" * before + blank), SIZE)
+    assert stands(log(b"a" * before + blank, b"b"), place)
+    assert stands(log(b"b" * before + blank), place) is False
+
+
 def test_bytes_of_one_file() -> None:
     files = log(b"a" * SIZE, b"b" * 10)
     assert tail_bytes(files, SIZE + 3) == b"bbb"
