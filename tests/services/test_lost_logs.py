@@ -7,6 +7,7 @@ nothing is said to be done whose trace the log lost.
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store
+from rocketstore.errors import TransactionSettledError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.layout.log_place import place_in, stands
 from rocketstore.log.layout.paths import StoreLayout
@@ -25,6 +27,7 @@ from rocketstore.log.layout.rocketmq_json import read_json
 from rocketstore.log.recovery.fingerprint import lost_its_end
 from rocketstore.services.delay import timer_file
 from rocketstore.services.delay.timer_table import TimerTable
+from rocketstore.services.transactions.half_messages import OP_TOPIC
 from rocketstore.testing import ManualClock
 from rocketstore.tools import verify
 from tests.services.delay_tools import TOPIC, bodies, crash, read
@@ -358,3 +361,36 @@ def test_levels_of_a_broker_beyond_their_queue(tmp_path: Path) -> None:
         clock.advance(5)
         wait_until(lambda: len(store.delayed) == 0)
         assert Counter(bodies(store)) == {b"level %d" % number: 1 for number in range(8)}
+
+
+@pytest.mark.parametrize("with_end", [False, True])
+def test_a_copy_in_a_file_that_is_missing(tmp_path: Path, with_end: bool) -> None:
+    """Where the end of the transaction is there, nobody says that it was rolled back, as no copy is
+    found; where it is lost too, the transaction is open."""
+    path = tmp_path / "store"
+    with opened(path) as store:
+        halves = [store.transactions.prepare("paid", b"half", group="g").id for _ in range(2)]
+        store.transactions.commit(halves[0])
+        (copy,) = read(store, "paid")
+        border, empty = roll(store), store.writer("fill").put(b"")
+        if not with_end:  # there is room for the copy, and not for the end
+            left = SEGMENT - store.end_offset % SEGMENT
+            store.writer("fill").put(bytes(left - empty.size - copy.size - 20))
+        place = store.transactions.commit(halves[1])
+        (_, end) = read(store, OP_TOPIC)
+        assert place // SEGMENT == border // SEGMENT
+        assert (end.physical_offset // SEGMENT == border // SEGMENT) == with_end
+        roll(store)
+    (path / "commitlog" / f"{border:020d}").unlink()
+    shutil.rmtree(path / "consumequeue")
+    with opened(path, force=True) as store:
+        transactions = store.transactions
+        assert [one.id for one in transactions.open()] == halves[1:] * with_end
+        if with_end:
+            assert transactions.commit(halves[1]) > border
+        else:
+            for asked in (transactions.commit, transactions.rollback):
+                with pytest.raises(TransactionSettledError, match="lost its end") as raised:
+                    asked(halves[1])
+                assert raised.value.outcome == "unknown"
+        assert transactions.commit(halves[0]) == copy.physical_offset
