@@ -344,7 +344,7 @@ class TransactionBusyError(RocketStoreError, RuntimeError):
 
 class TransactionSettledError(RocketStoreError, ValueError):
     """A transaction has its end, and the call asked for more of it. `outcome` is what it has:
-    "commit", "rollback", or "dead" when nobody settled it and it went to the dead topic.
+    "commit", "rollback", "dead" where it was given up after its checks, "unknown" where that is lost.
 
     `transaction_id` is a text for one of `store.transaction()`, a physical offset for one of
     `store.transactions`."""
@@ -356,7 +356,7 @@ class TransactionSettledError(RocketStoreError, ValueError):
         self.asked = asked
 
     def __str__(self) -> str:
-        ends = {"commit": "was committed", "rollback": "was rolled back"}
+        ends = {"commit": "was committed", "rollback": "was rolled back", "unknown": "lost its end"}
         end = ends.get(self.outcome, "was given up after its checks")
         return f"transaction {self.transaction_id} {end}: {self.asked} cannot follow"
 

@@ -11,9 +11,10 @@ that a power cut cannot leave a group waiting beyond the log, where the messages
 skipped (D-17).
 
 A copy of another store has the offsets of its master, which change by `take_from_master` only, and
-those of groups that committed here first. The latter are named in the file, which RocketMQ ignores:
+those of groups that committed here first. The latter are named in the file, and the `LogPlace` of
+what offsets of services speak of, which RocketMQ ignores:
 
-    {"offsetTable": …, "rocketstore": {"own": ["topic@group"]}}
+    {"offsetTable": …, "rocketstore": {"own": ["topic@group"], "log": [4096, 3735928559]}}
 """
 
 from __future__ import annotations
@@ -29,14 +30,13 @@ from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consuming.commit_journal import CommitJournal, Moved, read_journal
 from rocketstore.consuming.group_claims import Claim, GroupClaimedError
 from rocketstore.consuming.offset_tables import (
-    BELIEVED_MAX,
     MAX_OFFSET,
+    beyond_queues,
     entries_without_sense,
     floors_in,
     goes_back,
     groups_in,
     offsets_of,
-    rows_of,
     split_key,
     with_commits,
 )
@@ -47,6 +47,7 @@ from rocketstore.errors import (
     StoreReadOnlyError,
 )
 from rocketstore.log.layout.atomic_files import write_state_file
+from rocketstore.log.layout.log_place import LogPlace, place_at, place_in, stands
 from rocketstore.log.layout.paths import check_group
 from rocketstore.log.layout.rocketmq_json import json_text, read_json
 from rocketstore.log.recovery.quarantine import keep_state_file
@@ -55,7 +56,10 @@ from rocketstore.log.recovery.report import OffsetSetBack
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from rocketstore._native.sync.positions import Positions
+    from rocketstore.consuming.offset_tables import Maximum
     from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = ["ConsumerOffsets", "recovered_offsets"]
@@ -92,6 +96,8 @@ class ConsumerOffsets:
         self.moving: Mapping[str, tuple[int, ...]] = {}
         # Groups by topic, those of any by None, and the table that they are in.
         self._named: tuple[dict[str, object], dict[str | None, tuple[str, ...]]] = {}, {}
+        #: Where the log is flushed, of a store that is open for writing.
+        self.place: Callable[[], LogPlace | None] = lambda: None
         #: Offsets that `clamp` set back.
         self.set_back: tuple[OffsetSetBack, ...] = ()
         # The largest offset of each queue, and the table that they are in.
@@ -274,11 +280,15 @@ class ConsumerOffsets:
     def own(self) -> frozenset[str]:
         """ "topic@group" of those that committed in this store while it was a copy, and which no
         master has."""
-        ours = self._document.get("rocketstore")
-        names = ours.get("own") if isinstance(ours, dict) else None
+        names = self.noted("own")
         return (
             frozenset(n for n in names if isinstance(n, str)) if isinstance(names, list) else _NONE
         )
+
+    def noted(self, name: str) -> object:
+        """What our member of the file has by this name."""
+        ours = self._document.get("rocketstore")
+        return ours.get(name) if isinstance(ours, dict) else None
 
     @property
     def table(self) -> Mapping[str, object]:
@@ -392,29 +402,14 @@ class ConsumerOffsets:
             self._merge_or_warn()
         self._journal.close()
 
-    def clamp(self, maximum: Callable[[str, int], int | None]) -> list[OffsetSetBack]:
-        """At open: sets offsets beyond their queue's end back to it and stores that, before the
-        first put; in a store that is only read it holds in memory.
-
-        A copy of the old file is kept in quarantine. `maximum(topic, queue_id)` is None for a queue
-        that there is not. Its first message comes after the offsets of all groups, which stay. One at
-        which no queue begins goes back to the largest other one, or it would count for messages that
-        were put before the next open.
-        """
-        clamped = []
+    def clamp(self, maximum: Maximum, *, lost: bool = False) -> list[OffsetSetBack]:
+        """At open, before the first put: sets offsets back as `beyond_queues` has it, on disk if not
+        only read. Quarantine has a copy of the old file."""
         with self._turn:
             table = {key: dict(row) for key, row in self._table().items() if isinstance(row, dict)}
-            floors = floors_in(self._table(), BELIEVED_MAX)
-            for topic, group, queue_id, offset in rows_of(self._table()):
-                limit = maximum(topic, queue_id)
-                if limit is None and offset > BELIEVED_MAX:
-                    limit = floors.get((topic, queue_id), 0)
-                if limit is not None and offset > limit:
-                    change = OffsetSetBack(
-                        group=group, topic=topic, queue_id=queue_id, was=offset, now=limit
-                    )
-                    clamped.append(change)
-                    table[f"{topic}@{group}"][str(queue_id)] = limit
+            clamped = beyond_queues(self._table(), maximum, lost=lost)
+            for one in clamped:
+                table[f"{one.topic}@{one.group}"][str(one.queue_id)] = one.now
             if clamped or self._unmerged_since_s is not None:
                 if clamped and not self._read_only:
                     keep_state_file(self._layout, self._layout.consumer_offsets)
@@ -453,9 +448,10 @@ class ConsumerOffsets:
         if not self._read_only and goes_back(self._merged, self._table(), table):
             # A kill between the two files must not leave commits of the journal that count again.
             self._replace(self._table())
+        ours = {"own": sorted(self.own if own is None else own), "log": self.place()}
         document = {**self._document, "offsetTable": table}
-        if own is not None:
-            document["rocketstore"] = {"own": sorted(own)}
+        if own is not None or any(ours.values()):
+            document["rocketstore"] = {name: value for name, value in ours.items() if value}
         if not self._read_only:
             text = json_text(document)
             self._check_size(text)
@@ -476,12 +472,23 @@ def _lost(before: object, after: object) -> bool:
 
 
 def recovered_offsets(
-    layout: StoreLayout, queues: ConsumeQueueStore, *, read_only: bool
+    layout: StoreLayout,
+    queues: ConsumeQueueStore,
+    log: MappedFileQueue,
+    positions: Positions,
+    *,
+    lost: bool,
+    read_only: bool,
 ) -> ConsumerOffsets:
     """The offsets of a store whose queues are recovered, none after the end of its queue
-    (D-17)."""
+    (D-17). `lost`: the log is known to have lost its end."""
     offsets = ConsumerOffsets(layout, read_only=read_only)
     offsets.load()
+    place = place_in(offsets.noted("log"))
+    if place is not None and stands(log.files, place) is False:
+        lost = True
+        logger.warning("%s: its offsets are of another log", layout.consumer_offsets)
+    offsets.place = lambda: place_at(log.files, positions.flushed)
 
     def end_of(topic: str, queue_id: int) -> int | None:
         if (topic, queue_id) in queues.blocked.places:
@@ -489,5 +496,5 @@ def recovered_offsets(
         queue = queues.get(topic, queue_id)
         return None if queue is None else queue.max_offset
 
-    offsets.clamp(end_of)
+    offsets.clamp(end_of, lost=lost)
     return offsets

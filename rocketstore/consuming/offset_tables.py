@@ -10,15 +10,20 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
+from rocketstore.log.recovery.report import OffsetSetBack
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from rocketstore.consuming.commit_journal import Moved
+
+    #: Where the queue of a topic and a queue id ends; None: there is none.
+    Maximum = Callable[[str, int], int | None]
 
 __all__ = [
     "BELIEVED_MAX",
     "MAX_OFFSET",
+    "beyond_queues",
     "entries_without_sense",
     "floors_in",
     "goes_back",
@@ -34,6 +39,38 @@ QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 MAX_OFFSET = (1 << 63) - 1
 #: Largest offset of a group at which a queue without messages begins; as many fit after it.
 BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
+#: Groups whose offsets say how far a service is, and how many messages before the end of its queue
+#: it reads again where the log lost its end: of half messages and their ends all; of commits of
+#: transactions the last one, since a batch has the copies of each: a cut leaves the last one alone.
+READ_AGAIN: Final = {"CID_RMQ_SYS_TRANS": MAX_OFFSET, "CID_RMQ_SYS_rocketstore_transactions": 1}
+
+
+def beyond_queues(table: dict[str, object], maximum: Maximum, *, lost: bool) -> list[OffsetSetBack]:
+    """Which offsets lead beyond their queue. The first message of a queue that there is not comes
+    after the offsets of all groups, which stay. One at which no queue begins goes back to the largest
+    other one, or it would count for messages that were put before the next open.
+
+    `lost`: the log lost its end. Then services read again what they were done with, as they do where
+    an offset of theirs is beyond its queue: what they put may be lost, what it was put for is not.
+    """
+    floors = floors_in(table, BELIEVED_MAX)
+    rows = [(*row, maximum(row[0], row[2])) for row in rows_of(table)]
+    lost = lost or any(
+        group in READ_AGAIN and limit is not None and offset > limit
+        for _, group, _, offset, limit in rows
+    )
+    found = []
+    for topic, group, queue_id, offset, limit in rows:
+        if lost and limit is not None:
+            limit = max(0, limit - READ_AGAIN.get(group, 0))
+        if limit is None and offset > BELIEVED_MAX:
+            limit = floors.get((topic, queue_id), 0)
+        if limit is not None and offset > limit:
+            change = OffsetSetBack(
+                group=group, topic=topic, queue_id=queue_id, was=offset, now=limit
+            )
+            found.append(change)
+    return found
 
 
 def with_commits(merged: dict[str, object], commits: Collection[Moved]) -> dict[str, object]:

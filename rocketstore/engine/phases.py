@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
-from rocketstore.consuming.group_offsets import recovered_offsets
+from rocketstore.consuming.group_offsets import ConsumerOffsets, recovered_offsets
 from rocketstore.engine.catch_up import CatchUp
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.open_files import (
@@ -43,8 +43,15 @@ from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
+from rocketstore.log.recovery.fingerprint import lost_its_end
 from rocketstore.log.recovery.hidden_messages import refill_queues, with_unplaced
-from rocketstore.log.recovery.losses import lost_messages, with_guesses, with_losses, with_set_back
+from rocketstore.log.recovery.losses import (
+    lost_messages,
+    take_back,
+    with_guesses,
+    with_losses,
+    with_set_back,
+)
 from rocketstore.log.recovery.returned_topics import ReturnedTopics
 from rocketstore.log.recovery.unreadable import unreadable_messages
 
@@ -147,6 +154,8 @@ class Recovered:
     #: Physical offset below which the queues have to have units for the log; 0 where they were just
     #: made of it.
     compared_to: int
+    #: Whether the log has not what the last stop, or our last checkpoint, left of it.
+    lost: bool
     #: Called with (what, bytes done, bytes in all) by what comes next.
     told: Progress | None
 
@@ -281,6 +290,7 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
         report=report,
         checkpoint=report.checkpoint or loaded.own or OwnCheckpoint(),
         compared_to=_dispatched_before(report, loaded.own),
+        lost=marks.cut_at is not None or _lost_its_end(report, loaded),
         told=claimed.told(request),
     )
 
@@ -338,7 +348,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
         queues.note_rebuilt(report.end)
     queues.know_ends(report.end)
-    offsets = recovered_offsets(layout, queues, read_only=request.lock is None)
+    offsets, report = _offsets(recovered, report)
     report = returned.named_in(with_set_back(report, offsets.set_back))
     parts = ReadParts(
         path=request.path,
@@ -388,10 +398,31 @@ def _made_good(
     )
 
 
+def _offsets(
+    recovered: Recovered, report: recovery.RecoveryReport
+) -> tuple[ConsumerOffsets, recovery.RecoveryReport]:
+    """The offsets of groups; the report with what was taken back where the log lost its end."""
+    read_only, layout = recovered.request.lock is None, recovered.request.layout
+    offsets = recovered_offsets(
+        layout,
+        recovered.queues,
+        recovered.log,
+        recovered.positions,
+        lost=recovered.lost,
+        read_only=read_only,
+    )
+    return offsets, report if read_only or not recovered.lost else take_back(report, layout)
+
+
 def _settle(queues: ConsumeQueueStore, report: recovery.RecoveryReport) -> None:
     if report.mode != "clean" or report.refilled_queues:
         refilled = {(one.topic, one.queue_id) for one in report.refilled_queues}
         queues.settle(refilled, trimmed=report.begin > 0)
+
+
+def _lost_its_end(report: recovery.RecoveryReport, loaded: Loaded) -> bool:
+    own, log = loaded.own, loaded.log
+    return own is not None and (report.end < own.flushed or lost_its_end(own, log))
 
 
 def _dispatched_before(report: recovery.RecoveryReport, own: OwnCheckpoint | None) -> int:

@@ -18,7 +18,6 @@ from rocketstore.errors import BackpressureError, ReplicationError
 from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.replication.compared_log import CopyLog
 from rocketstore.replication.incoming import Incoming, Piece
-from rocketstore.replication.master_state import prepare_cut
 from rocketstore.replication.protocol.classic_replica import (
     OVERLAP_BYTES,
     ClassicReplicaLink,
@@ -131,7 +130,6 @@ class CopiedLog:
     def order_cut(self, offset: int) -> MustOpenAgainError:
         """What lies from `offset` on is not of the master's history; nothing is appended any more."""
         layout = self._engine.layout
-        prepare_cut(self._engine, offset)
         state = load_state(layout)
         if state is not None and state.role == "master":  # first: what is cut was of a master
             save_state(layout, replace(state, role="replica"))

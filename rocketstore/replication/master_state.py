@@ -14,17 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import RocketStoreError
+from rocketstore.log.recovery.losses import forget_delays
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.transport import in_thread
-from rocketstore.services.delay import forget_delays
-from rocketstore.services.transactions.copied_progress import set_progress_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["KeptOffsets", "become_copy", "keep_group_offsets", "prepare_cut"]
+__all__ = ["KeptOffsets", "become_copy", "keep_group_offsets"]
 
 #: Before offsets that could not be stored are tried again, seconds.
 AGAIN_S: Final = 1.0
@@ -53,16 +52,6 @@ def become_copy(engine: WritingEngine) -> None:
         OSError: it is not forgotten.
     """
     forget_delays(engine.layout)
-
-
-def prepare_cut(engine: WritingEngine, offset: int) -> None:
-    """Called before a cut of the log at this physical offset is ordered.
-
-    Raises:
-        OSError: nothing is cut.
-    """
-    forget_delays(engine.layout)
-    set_progress_back(engine, offset)
 
 
 class KeptOffsets:

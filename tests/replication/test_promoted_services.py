@@ -4,7 +4,9 @@ what was cancelled and rescheduled, what comes again, open transactions, offsets
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,9 +19,13 @@ from typing import Any
 import pytest
 
 from rocketstore import Store
+from rocketstore.config import StoreConfig
+from rocketstore.engine.open import open_engine
+from rocketstore.engine.open_options import Options
+from rocketstore.log.layout.ordered_cut import order_cut
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import promote
 from rocketstore.services.transactions.commit_records import PROGRESS_GROUP, TOPIC
-from rocketstore.services.transactions.copied_progress import set_progress_back
 from rocketstore.services.transactions.transactions import Transaction
 from rocketstore.testing import ManualClock
 from tests.replication.copies import caught_up, open_copy, open_master
@@ -187,20 +193,23 @@ def test_what_was_committed_and_cut_off_is_open(tmp_path: Path) -> None:
 
 
 def test_a_cut_amid_a_transaction_leaves_its_record_to_be_finished(tmp_path: Path) -> None:
-    key = f"{TOPIC}@{PROGRESS_GROUP}"
-    with open_small(tmp_path, **OPTIONS) as store:
+    with open_small(tmp_path / "store", **OPTIONS) as store:
         ends = []
         for _ in range(3):
             with store.transaction() as tx:
                 tx.put("out", b"one")
             ends.append(store.end_offset)
-    with open_small(tmp_path, **OPTIONS) as store:
-        engine: Any = store._engine
+    with open_small(tmp_path / "store", **OPTIONS) as store:
         records = [one.physical_offset for one in everything(store, TOPIC)]
-        for cut, progress in ((ends[2], 2), (records[2], 1), (ends[0] + 1, 0), (0, 0)):
-            engine.offsets.take_from_master({key: {0: 3}}, whole=False)
-            set_progress_back(engine, cut)
+    for cut, progress in ((ends[2], 2), (records[2], 1), (ends[0], 0), (records[0], 0)):
+        copy = tmp_path / f"cut at {cut}"
+        shutil.copytree(tmp_path / "store", copy)
+        order_cut(StoreLayout(copy), cut)
+        engine = open_engine(os.fspath(copy), "r+", Options(StoreConfig(**OPTIONS)))
+        try:
             assert engine.offsets.get(TOPIC, PROGRESS_GROUP) == {0: progress}
+        finally:
+            engine.close()
 
 
 @pytest.mark.parametrize("accepted", [True, False])

@@ -61,7 +61,12 @@ FAULTS = (
         Fault(
             "the_table_of_another_log_is_believed",
             TIMERS,
-            (("            if not self._is_ours():", "            if False:"),),
+            (
+                (
+                    "        if place is not None and stands(",
+                    "        if False and stands(",
+                ),
+            ),
         ),
         "test_a_table_of_another_log",
     ),

@@ -11,6 +11,8 @@ import pytest
 
 import rocketstore
 from rocketstore import NewMessage
+from rocketstore.log.layout.log_place import LogPlace
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.services.delay import progress
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import (
@@ -243,9 +245,12 @@ def test_a_trim_of_what_waits_is_said(
 
 def test_json_of_the_file_is_json_but_for_its_keys(tmp_path: Path) -> None:
     """What else a broker may have stored survives, whatever it is."""
-    layout = type("Layout", (), {"config": tmp_path, "tmp": tmp_path})()
-    known = progress.Progress({0: 5, 17: 7}, {3: [1, 2]}, 99, True, {"other": {"ü": [1, None]}})
-    progress.save(layout, known)  # type: ignore[arg-type]
-    found = progress.load(layout)  # type: ignore[arg-type]
+    layout = StoreLayout(tmp_path)
+    for directory in (layout.config, layout.tmp):
+        directory.mkdir(parents=True)
+    rest: dict[str, object] = {"other": {"ü": [1, None]}}
+    known = progress.Progress({0: 5, 17: 7}, {3: [1, 2]}, 99, LogPlace(99, 7), True, rest)
+    progress.save(layout, known)
+    found = progress.load(layout)
     assert (found.offsets, found.undelivered, found.begin) == ({0: 5, 17: 7}, {3: [1, 2]}, 99)
-    assert found.rest["other"] == {"ü": [1, None]}
+    assert (found.rest["other"], found.log) == ({"ü": [1, None]}, LogPlace(99, 7))

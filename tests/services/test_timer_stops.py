@@ -135,9 +135,9 @@ def test_the_table_is_stored_after_a_flush(
     save = timer_file.save
     with open_small(tmp_path, clock=clock, durability="memory") as store:
 
-        def watch(layout: Any, table: Any, begin: int, anchor: Any) -> None:
-            flushed.append((store.flushed_offset, begin))
-            save(layout, table, begin, anchor)
+        def watch(layout: Any, table: Any, place: Any) -> None:
+            flushed.append((store.flushed_offset, place.end))
+            save(layout, table, place)
 
         monkeypatch.setattr(timer_file, "save", watch)
         put_at(store, b"x", 1)

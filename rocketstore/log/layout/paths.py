@@ -96,6 +96,10 @@ class StoreLayout:
     def consumer_offsets(self) -> Path:
         return self.config / "consumerOffset.json"
 
+    @property
+    def delay_offsets(self) -> Path:
+        return self.config / "delayOffset.json"
+
     def queue_directory(self, topic: str, queue_id: int) -> Path:
         """Where a queue's files lie. InvalidTopicError for a name that could leave the store."""
         if not is_safe_name(topic):
@@ -153,6 +157,10 @@ class StoreLayout:
     @property
     def timers(self) -> Path:
         return self.own / "timers"
+
+    @property
+    def timer_state(self) -> Path:
+        return self.timers / "state"
 
     @property
     def replication(self) -> Path:

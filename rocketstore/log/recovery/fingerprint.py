@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
-__all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint"]
+__all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint", "lost_its_end"]
 
 #: Most segments that a checkpoint may speak of, a count. Their names are made to compare them.
 SEGMENTS_MAX = 1 << 20
@@ -84,6 +84,13 @@ def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
         why = "no recovery has finished since another program wrote"
         return Verdict(False, True, False, why)
     return Verdict(not why, not why, False, why)
+
+
+def lost_its_end(own: OwnCheckpoint, log: MappedFileQueue) -> bool:
+    """Whether a log has not the bytes below the durable offset of a checkpoint, unless they were
+    trimmed: it lost its end, and may have grown again."""
+    tail = crc32c(tail_bytes(log.files, own.flushed))
+    return own.flushed > max(own.minimum, log.begin_offset) and tail != own.tail_crc
 
 
 def _contradiction(own: OwnCheckpoint, log: MappedFileQueue) -> str:

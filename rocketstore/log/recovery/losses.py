@@ -1,7 +1,22 @@
-"""Which messages a recovery lost, as the units of the consume queues name them.
+"""Which messages a recovery lost, as the units of the consume queues name them; and what is not
+believed any more where the log lost its end.
 
 A unit outlives its record where the log was cut, a segment is missing, or a record is damaged. The
 units know topic, queue and queue offset; recovery clears them, so it counts them before.
+
+A file that says how far something has come outlives the end of the log, too. `take_back` is called
+by whatever has the log end below what it held, and by one that finds another log. And each state
+names its log (`log_place`): a log may grow again before anybody looks.
+
+| state | taken back |
+| --- | --- |
+| delay levels, timers | forgotten here: what was delivered is found in the log |
+| half messages, their ends, commits of transactions | by `ConsumerOffsets.clamp`: read again |
+| offsets of groups, with their journal | by `ConsumerOffsets.clamp`: to the end of the queue |
+| what was shipped, bookmarks | each compares its own place |
+| queues, index, unique ids, `queue_ends`, `queue_files` | recovery makes them from the log |
+| `positions`, `blocked_queues`, `recovery.json`, `cut.json` | each open writes or ends them |
+| `replication.json` | its epochs end where the log ends; the last bytes are compared |
 """
 
 from __future__ import annotations
@@ -13,17 +28,26 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.layout.atomic_files import remove_state_file
 from rocketstore.log.queues.units import PRE_BLANK_SIZE
 from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, RecoveryReport
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue import ConsumeQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
-__all__ = ["lost_messages", "with_guesses", "with_losses", "with_set_back"]
+__all__ = [
+    "forget_delays",
+    "lost_messages",
+    "take_back",
+    "with_guesses",
+    "with_losses",
+    "with_set_back",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -135,3 +159,26 @@ def with_guesses(report: RecoveryReport, guesses: Sequence[str]) -> RecoveryRepo
     for one in guesses:
         logger.warning("%s", one)
     return dataclasses.replace(report, notes=(*report.notes, *guesses)) if guesses else report
+
+
+def take_back(report: RecoveryReport, layout: StoreLayout) -> RecoveryReport:
+    """The log lost its end, or is another one. The report with what is not believed any more.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    why = "taken back, as the log lost its end: what was delivered is found in it"
+    return with_guesses(report, [f"{name} {why}" for name in forget_delays(layout)])
+
+
+def forget_delays(layout: StoreLayout) -> list[str]:
+    """What is stored of delays does not hold any more, also where another store delivers in this log
+    from now on. Gives what there was. Raises: as `take_back`."""
+    forgotten: dict[str, None] = {}
+    for name, path in (("delay levels", layout.delay_offsets), ("timers", layout.timer_state)):
+        # The copy first: it counts where there is no file.
+        for each in (path.with_name(path.name + ".bak"), path):
+            if each.exists() and not each.parent.is_symlink():
+                remove_state_file(each)
+                forgotten[name] = None
+    return [*forgotten]

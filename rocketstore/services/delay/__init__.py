@@ -28,6 +28,6 @@ Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts th
 from __future__ import annotations
 
 from rocketstore.services.delay.pending import Delayed, DelayedMessage
-from rocketstore.services.delay.service import deliver_in, forget_delays, note_put, waits_from
+from rocketstore.services.delay.service import deliver_in, note_put, waits_from
 
-__all__ = ["Delayed", "DelayedMessage", "deliver_in", "forget_delays", "note_put", "waits_from"]
+__all__ = ["Delayed", "DelayedMessage", "deliver_in", "note_put", "waits_from"]

@@ -150,15 +150,10 @@ class Delivery:
     def _level(self, queue: WaitingQueue) -> Level:
         minimum, maximum = queue.bounds()
         offset, stored = self._stored(queue)
-        if offset > maximum:
-            logger.warning(
-                "%s: delay level %d is stored as delivered up to %d, but ends at %d: it goes on "
-                "from there",
-                *(self._engine.path, queue.queue_id + 1, offset, maximum),
-            )
-            self._offsets.note_change()
+        if offset > maximum:  # a queue that came since the start: nothing of it was delivered
+            offset = minimum
         left = [at for at in stored if minimum <= at < offset]
-        return Level(self._engine.path, queue, min(offset, maximum), left)
+        return Level(self._engine.path, queue, offset, left)
 
     def _stored(self, queue: WaitingQueue) -> tuple[int, Collection[int]]:
         """The next queue offset, and those left over, by the stored offsets."""

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rocketstore.errors import BackpressureError
+from rocketstore.log.layout.log_place import place_at, stands
 from rocketstore.services.delay import progress
+from rocketstore.services.delay.waiting import waiting_queues
 
 if TYPE_CHECKING:
+    from rocketstore.engine.engine import Engine
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.services.delay.level import Level
     from rocketstore.services.delay.progress import Progress
 
-__all__ = ["Stored", "StoredOffsets"]
+__all__ = ["Stored", "StoredOffsets", "known_progress"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +100,7 @@ class StoredOffsets(Stored[Mapping[int, "Level"]]):
     def progress(self) -> Progress:
         """What the file says, read when it is first asked for. OSError where it cannot be read."""
         if self._progress is None:
-            self._progress = progress.load(self._engine.layout)
+            self._progress = known_progress(self._engine)
         return self._progress
 
     @property
@@ -110,9 +113,40 @@ class StoredOffsets(Stored[Mapping[int, "Level"]]):
         undelivered = {queue_id: sorted(level.undelivered) for queue_id, level in what.items()}
         known.offsets = {**known.offsets, **offsets}
         known.undelivered = {**known.undelivered, **undelivered}
-        before, known.begin = known.begin, end
+        before = known.begin, known.log
+        known.begin, known.log = end, place_at(self._engine.reader.source.segments(), end)
         try:
             progress.save(self._engine.layout, known)
         except BaseException:
-            known.begin = before
+            known.begin, known.log = before
             raise
+
+
+def known_progress(engine: Engine) -> Progress:
+    """What the file of the levels says; nothing, with a line in the log, where that is of another
+    log. OSError where it cannot be read."""
+    found = progress.load(engine.layout)
+    if why := _contradiction(engine, found):
+        logger.warning(
+            "%s: the stored offsets of delay levels are of another log: %s; what was delivered is "
+            "found in this one",
+            *(engine.path, why),
+        )
+        return progress.Progress(rest=found.rest)
+    return found
+
+
+def _contradiction(engine: Engine, found: Progress) -> str:
+    """What the log has not of what a file says; "" for nothing. A file without a place is a
+    broker's, or of an older release."""
+    source, end = engine.reader.source, engine.reader.source.visible()
+    if found.log is not None and stands(source.segments(), found.log) is False:
+        return f"the bytes below {found.log.end} differ"
+    if found.begin is not None and found.begin > max(end, engine.positions.wrote):
+        return f"it had {found.begin} bytes, and has {end}"
+    for queue in waiting_queues(engine.reader):
+        offset, most = found.offsets.get(queue.queue_id, 0), queue.bounds(catch_up=False)[1]
+        if offset > most and engine.positions.dispatched >= end:
+            level = queue.queue_id + 1
+            return f"level {level} is stored as delivered up to {offset}, and ends at {most}"
+    return ""

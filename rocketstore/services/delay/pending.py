@@ -21,8 +21,8 @@ from rocketstore.errors import (
 )
 from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC, Due
 from rocketstore.log.read.reader import Reader
-from rocketstore.services.delay import progress
 from rocketstore.services.delay.copies import EVERY, source_of, target_of
+from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
 from rocketstore.services.delay.timer_runs import Entry
 from rocketstore.services.delay.timer_topic import due_of
@@ -360,7 +360,7 @@ class Delayed:
         """Next queue offsets, and those left over, by queue id."""
         service = self._service()
         if service is None or not service.delivery.levels:
-            found = progress.load(self._engine.layout)
+            found = known_progress(self._engine)
             return found.offsets, found.undelivered
         levels = service.delivery.levels
         return (

@@ -1,12 +1,14 @@
 """How far delivery has come: `config/delayOffset.json`, in RocketMQ's form.
 
-    {"dataVersion": …, "offsetTable": {1: 5, 3: 7}, "rocketstore": {"from": 4096, "undelivered": {}}}
+    {"dataVersion": …, "offsetTable": {1: 5, 3: 7},
+     "rocketstore": {"from": 4096, "log": [4096, 3735928559], "undelivered": {}}}
 
 `offsetTable` has the next queue offset of each level, whose number stands without quotes. A broker
 passes over what `rocketstore` has:
 
 - `from`: copies of messages at or after these offsets lie in the log at or after this physical
   offset, and at less than `WINDOW_BYTES` behind it.
+- `log`: the `LogPlace` at or above all copies that the offsets know.
 - `undelivered`: messages below the offset of their level that could not be delivered yet, as queue
   offsets by level.
 
@@ -22,15 +24,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.layout.atomic_files import remove_state_file
+from rocketstore.log.layout.log_place import LogPlace, place_in
 from rocketstore.log.layout.rocketmq_json import read_json, write_with_copy
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["WINDOW_BYTES", "Progress", "forget", "load", "progress_path", "save"]
+__all__ = ["WINDOW_BYTES", "Progress", "load", "save"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,19 +52,17 @@ class Progress:
     undelivered: dict[int, list[int]] = field(default_factory=dict)
     #: None: the file was written by a broker, or there is none.
     begin: int | None = None
+    #: None: also of an older release.
+    log: LogPlace | None = None
     #: Whether a file was there that could be read.
     known: bool = False
     #: What else the file holds, carried over.
     rest: dict[str, object] = field(default_factory=dict)
 
 
-def progress_path(layout: StoreLayout) -> Path:
-    return layout.config / "delayOffset.json"
-
-
 def load(layout: StoreLayout) -> Progress:
     """What the file says, or its `.bak`; empty, with a line in the log, where neither is any use."""
-    path = progress_path(layout)
+    path = layout.delay_offsets
     document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH)
     table = document.get("offsetTable") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(table, dict):
@@ -72,8 +70,8 @@ def load(layout: StoreLayout) -> Progress:
             logger.warning("%s has no table of offsets; they are found from the log", path)
         return Progress()
     own = document.get("rocketstore")
-    begin = own.get("from") if isinstance(own, dict) else None
-    left = own.get("undelivered") if isinstance(own, dict) else None
+    own = own if isinstance(own, dict) else {}
+    begin, left = own.get("from"), own.get("undelivered")
     undelivered: dict[int, list[int]] = {}
     for level, offsets in (left if isinstance(left, dict) else {}).items():
         if (number := _level(level)) is not None and isinstance(offsets, list):
@@ -83,21 +81,15 @@ def load(layout: StoreLayout) -> Progress:
         offsets={level - 1: offset for level, offset in found.items() if level is not None},
         undelivered=undelivered,
         begin=begin if _is_offset(begin) else None,
+        log=place_in(own.get("log")),
         known=True,
         rest={k: v for k, v in document.items() if k not in ("offsetTable", "rocketstore")},
     )
 
 
-def forget(layout: StoreLayout) -> None:
-    """The next start finds in the log what was delivered. OSError where the file cannot go."""
-    path = progress_path(layout)
-    remove_state_file(path.with_name(path.name + ".bak"))  # it counts where there is no file
-    remove_state_file(path)
-
-
 def save(layout: StoreLayout, progress: Progress) -> None:
     """Replaces the file. Without `begin` it is what a broker writes. OSError."""
-    write_with_copy(layout, progress_path(layout), _as_text(progress))
+    write_with_copy(layout, layout.delay_offsets, _as_text(progress))
 
 
 def _as_text(progress: Progress) -> str:
@@ -106,7 +98,8 @@ def _as_text(progress: Progress) -> str:
     if progress.begin is not None:
         _count_change(progress)
         left = {str(q + 1): at for q, at in sorted(progress.undelivered.items()) if at}
-        own = [f'\t"rocketstore":{json.dumps({"from": progress.begin, "undelivered": left})}']
+        ours = {"from": progress.begin, "log": progress.log, "undelivered": left}
+        own = [f'\t"rocketstore":{json.dumps(ours)}']
     parts = [f'\t"{name}":{json.dumps(value)}' for name, value in progress.rest.items()]
     parts += [f'\t"offsetTable":{{{table}\n\t}}', *own]
     return "{\n" + ",\n".join(parts) + "\n}"

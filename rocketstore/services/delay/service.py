@@ -18,7 +18,6 @@ from rocketstore.errors import (
 )
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.worker import Worker
-from rocketstore.services.delay import progress, timer_file
 from rocketstore.services.delay.delivery import Delivery
 from rocketstore.services.delay.timer_delivery import TimerDelivery
 from rocketstore.services.delay.timers import Timers
@@ -26,9 +25,8 @@ from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["DelayService", "deliver_in", "forget_delays", "note_put", "waits_from"]
+__all__ = ["DelayService", "deliver_in", "note_put", "waits_from"]
 
 logger = logging.getLogger(__name__)
 
@@ -236,13 +234,6 @@ def note_put(engine: WritingEngine, queue_id: int | None, delay_ms: int) -> None
     except StoreClosedError:
         return  # the next open delivers it
     service.note(queue_id, delay_ms)
-
-
-def forget_delays(layout: StoreLayout) -> None:
-    """Of a store in whose log another one delivers: what is stored of delays does not hold for that.
-    OSError where it cannot be removed."""
-    progress.forget(layout)
-    timer_file.forget(layout)
 
 
 def waits_from(engine: WritingEngine) -> int | None:

@@ -3,8 +3,8 @@
 It is derived: without it, or where it is damaged or tells of another log, a start reads the timer
 topic. It is replaced as a whole after everything that it speaks of is on disk:
 
-- `next`: messages of the timer topic below this queue offset are in it. `anchor` is the last of them.
-- `from`: copies that it does not know lie in the log at or after this physical offset.
+- `next`: messages of the timer topic below this queue offset are in it.
+- `log`: a `LogPlace`; copies that it does not know lie in the log behind it.
 - `runs`: files of entries; `recent`: entries of no run yet; `gone`: queue offsets of entries that
   wait no more; `undelivered`: of those that could not be delivered; `copied`: of those that come again,
   whose copy is there and the next one not yet.
@@ -18,33 +18,21 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import (
-    read_state_file,
-    remove_state_file,
-    unlink_if_there,
-    write_state_file,
-)
+from rocketstore.log.layout.atomic_files import read_state_file, unlink_if_there, write_state_file
+from rocketstore.log.layout.log_place import LogPlace
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.services.delay.timer_runs import Entry, Run, run_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.delay.timer_table import TimerTable
 
-__all__ = ["Anchor", "forget", "load", "make_directory", "save", "state_path", "tidy"]
+__all__ = ["load", "make_directory", "save", "tidy"]
 
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
 MAX_BYTES: Final = 64 << 20
-#: Physical offset, store time and key of a message.
-Anchor = tuple[int, int, int]
-
-
-def state_path(layout: StoreLayout) -> Path:
-    return layout.timers / "state"
 
 
 def make_directory(layout: StoreLayout) -> None:
@@ -54,10 +42,10 @@ def make_directory(layout: StoreLayout) -> None:
         syscalls.sync_directory(str(layout.own))
 
 
-def load(layout: StoreLayout, table: TimerTable) -> tuple[int, Anchor | None] | None:
-    """Fills an empty table; gives `from` and the anchor. None, and a table that is still empty,
-    where no file is of any use: a line in the log says why."""
-    path = state_path(layout)
+def load(layout: StoreLayout, table: TimerTable) -> LogPlace | None:
+    """Fills an empty table; gives the place of its log. None, and a table that is still empty, where
+    no file is of any use: a line in the log says why."""
+    path = layout.timer_state
     try:
         if layout.timers.is_symlink():
             raise ValueError("its directory is a link")
@@ -67,7 +55,7 @@ def load(layout: StoreLayout, table: TimerTable) -> tuple[int, Anchor | None] | 
         for run in runs:
             run.check()
         recent = [Entry(*row) for row in document["recent"]]
-        anchor, copied = document["anchor"], set(document["copied"])
+        place, copied = LogPlace(*document["log"]), set(document["copied"])
     except FileNotFoundError:
         if path.exists():
             logger.warning("%s: a run is missing; timers are read from their topic", path)
@@ -77,7 +65,7 @@ def load(layout: StoreLayout, table: TimerTable) -> tuple[int, Anchor | None] | 
         return None
     table.fill(document["next"], runs, recent, document["gone"], document["undelivered"])
     table.copied = copied
-    return document["from"], None if anchor is None else (anchor[0], anchor[1], anchor[2])
+    return place
 
 
 def _checked(text: bytes) -> dict[str, Any]:
@@ -91,14 +79,13 @@ def _checked(text: bytes) -> dict[str, Any]:
     return document
 
 
-def save(layout: StoreLayout, table: TimerTable, begin: int, anchor: Anchor | None) -> None:
-    """Replaces the file, then removes runs that it does not name. OSError where it cannot be
-    written."""
+def save(layout: StoreLayout, table: TimerTable, place: LogPlace) -> None:
+    """Replaces the file, then removes runs that it does not name. `place`: copies that the table
+    does not know will lie behind it. OSError where it cannot be written."""
     document = {
         "version": VERSION,
         "next": table.next,
-        "anchor": anchor,
-        "from": begin,
+        "log": place,
         "runs": [(run.number, run.count, run.crc, run.next) for run in table.runs],
         "recent": table.recent,
         "gone": sorted(table.gone),
@@ -106,16 +93,9 @@ def save(layout: StoreLayout, table: TimerTable, begin: int, anchor: Anchor | No
         "copied": sorted(table.copied),
     }
     text = json.dumps(document, separators=(",", ":")).encode()
-    write_state_file(layout, state_path(layout), b"%08x\n" % zlib.crc32(text) + text)
+    write_state_file(layout, layout.timer_state, b"%08x\n" % zlib.crc32(text) + text)
     for number in table.take_old():
         unlink_if_there(str(run_path(layout, number)))
-
-
-def forget(layout: StoreLayout) -> None:
-    """The next start reads the timer topic. OSError where the file cannot go."""
-    path = state_path(layout)
-    if not layout.timers.is_symlink() and path.exists():
-        remove_state_file(path)
 
 
 def tidy(layout: StoreLayout, table: TimerTable) -> None:

@@ -20,6 +20,7 @@ from rocketstore.errors import (
     StoreBehindError,
     StoreClosedError,
 )
+from rocketstore.log.layout.log_place import place_at, stands
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay import timer_file
@@ -68,7 +69,8 @@ class StoredTimers(Stored["Timers"]):
         timer_file.make_directory(layout)
         what.table.settle(layout)
         what.table.undelivered = tuple(what.troubles.undelivered)
-        timer_file.save(layout, what.table, end, what.anchor)
+        segments = self._engine.reader.source.segments()
+        timer_file.save(layout, what.table, place_at(segments, end))
         self._begin = end
 
 
@@ -87,7 +89,6 @@ class Timers:
         self.queue = TimerQueue(self._reader)
         self.table = TimerTable()
         self.troubles = Troubles(engine.path, "the timer topic", ())
-        self.anchor: timer_file.Anchor | None = None
         self.stored: StoredTimers | None = None
         self._copies: Copies | None = None
         self._over = False
@@ -113,38 +114,21 @@ class Timers:
         """Loads what is stored, and finds in the log what was delivered since. Lock held."""
         if self.started or not self.there:
             return
-        self.table, self.anchor, self.troubles.undelivered = TimerTable(), None, {}
-        found = timer_file.load(self._engine.layout, self.table)
-        begin = None
-        if found is not None:
-            begin, self.anchor = found
-            if not self._is_ours():
-                logger.warning(
-                    "%s: the stored timers are of another log; they are read from their topic",
-                    self._engine.path,
-                )
-                found, begin, self.table, self.anchor = None, None, TimerTable(), None
+        self.table, self.troubles.undelivered = TimerTable(), {}
+        place = timer_file.load(self._engine.layout, self.table)
+        begin = None if place is None else place.end
+        if place is not None and stands(self._reader.source.segments(), place) is False:
+            logger.warning(
+                "%s: the stored timers are of another log; they are read from their topic",
+                self._engine.path,
+            )
+            begin, self.table = None, TimerTable()
         self.troubles.undelivered = dict.fromkeys(self.table.undelivered)
-        if begin is not None and begin > self._reader.source.visible():
-            begin = None  # the log was cut
         if self._stores and isinstance(self._engine, WritingEngine):
             self.stored = StoredTimers(self._engine, begin)
             timer_file.tidy(self._engine.layout, self.table)
         self._look_for_copies(begin)
         self.started = True
-
-    def _is_ours(self) -> bool:
-        """Whether what is stored tells of this log."""
-        minimum, maximum = self.queue.bounds()
-        if self.table.next > maximum:
-            return False
-        if self.anchor is None or self.table.next <= minimum:
-            return True
-        try:
-            message = self.queue.message(self.table.next - 1)
-        except (CorruptRecordError, ReadFailedError):
-            return False
-        return message is not None and _anchor(message) == self.anchor
 
     def _look_for_copies(self, begin: int | None) -> None:
         minimum, _ = self.queue.bounds()
@@ -238,7 +222,7 @@ class Timers:
 
     def _take(self, message: Message, ended: list[Ended]) -> None:
         properties = message.properties
-        self.table.next, self.anchor = message.queue_offset + 1, _anchor(message)
+        self.table.next = message.queue_offset + 1
         end = ended_by(message, properties)
         if end is not None:
             ended.append(end)
@@ -270,12 +254,3 @@ class Timers:
             lowest = self.table.lowest() if self.started else minimum
             lowest = min([lowest, *self.troubles.undelivered])
             return self.queue.physical_offset(max(lowest, minimum))
-
-
-def _anchor(message: Message) -> timer_file.Anchor:
-    return message.physical_offset, message.store_timestamp_ms, hash_of(message)
-
-
-def hash_of(message: Message) -> int:
-    """Tells a message from another that has its place in another log."""
-    return message.born_timestamp_ms ^ message.size

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rocketstore.services.transactions.half_messages import COMMITTED, DEAD_TOPIC
+from rocketstore.services.transactions.half_messages import (
+    COMMITTED,
+    DEAD_TOPIC,
+    OP_TOPIC,
+    settled_by,
+)
 from rocketstore.services.transactions.reading import ReadError, Unreadable, messages_from
 from rocketstore.values.system_flags import TRANSACTION_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
 
-__all__ = ["find_copies", "first_above"]
+__all__ = ["find_copies", "first_above", "has_end"]
 
 
 def find_copies(
@@ -48,6 +55,19 @@ def find_copies(
         if ours and message.sys_flag & TRANSACTION_TYPE == kind:
             found.setdefault(half, message.physical_offset)
     return found, errors
+
+
+def has_end(reader: Reader, half: Message) -> bool:
+    """Whether an op message names a half message, and no file of the log behind it is missing: then
+    one without a copy was rolled back."""
+    if reader.source.queue(OP_TOPIC, half.queue_id) is None:
+        return False
+    begin = first_above(reader, OP_TOPIC, half.queue_id, half.physical_offset)
+    segments = [s for s in reader.source.segments() if s.end_offset > half.physical_offset]
+    return all(one.end_offset == next_.start_offset for one, next_ in pairwise(segments)) and any(
+        not isinstance(op, Unreadable) and half.queue_offset in settled_by(op)
+        for op in messages_from(reader, OP_TOPIC, half.queue_id, begin)
+    )
 
 
 def first_above(reader: Reader, topic: str, queue_id: int, physical_offset: int) -> int:

@@ -34,7 +34,7 @@ __all__ = ["Entry", "OpenTable", "Outcome", "entry_of"]
 
 logger = logging.getLogger(__name__)
 
-Outcome = Literal["commit", "rollback", "dead", "settled"]
+Outcome = Literal["commit", "rollback", "dead", "settled", "unknown"]
 
 
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ from rocketstore.errors import (
     UnknownTransactionError,
 )
 from rocketstore.puts.put_message import put_message
-from rocketstore.services.transactions.copies import find_copies
+from rocketstore.services.transactions.copies import find_copies, has_end
 from rocketstore.services.transactions.half_messages import (
     DEAD_TOPIC,
     HALF_TOPIC,
@@ -229,6 +229,8 @@ class Settling:
                 outcome = "dead"
             elif errors or more:
                 raise (errors + more)[0]
+            elif not has_end(reader, half):
+                outcome = "unknown"
         if outcome != want:
             raise TransactionSettledError(transaction_id, outcome, want)
         return copy
