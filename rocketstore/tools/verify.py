@@ -23,6 +23,7 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.read.batch_queues import batch_topics
+from rocketstore.log.recovery.kept_copies import cuts_with_records
 from rocketstore.tools._verify.batches import walk_batches
 from rocketstore.tools._verify.broker import REFUSES, check_side_files, check_strays
 from rocketstore.tools._verify.derived import (
@@ -44,6 +45,7 @@ from rocketstore.tools._verify.queues import walk_queues
 from rocketstore.tools._verify.waiting import waiting_records
 from rocketstore.tools.report import Findings, VerifyReport
 from rocketstore.values.foreign import foreign_names, no_store
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,6 +142,11 @@ def verify(
         check_keys(layout, facts, findings, waiting, in_use=_has_index(layout, own))
         check_strays(layout, facts, findings)
         check_role(layout, findings)
+        for start, end, count, copy in cuts_with_records(layout.quarantine):
+            text = (
+                f"[{start}, {end}), which a recovery cut off with {counted(count, 'whole record')}"
+            )
+            findings.notice("log", str(copy), text, code="cut")
         if not growing:
             check_side_files(layout, findings)
             check_checkpoint(layout, own, facts, findings)
