@@ -21,7 +21,7 @@ from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
 from rocketstore.log.layout.padding import is_padding
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
-from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.layout.store_json import has_stale_checksums, load_store_state
 from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.log.recovery.kept_copies import cuts_with_records
 from rocketstore.tools._verify.batches import walk_batches
@@ -285,9 +285,9 @@ def _walk(
 
 
 def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
-    """Whether another program wrote at an offset: everywhere in a store that is not ours."""
+    """Whether another program wrote at an offset: everywhere in a store that nothing calls ours."""
     state = load_store_state(layout)
-    return (lambda _: True) if state is None else state.is_foreign
+    return state.is_foreign if state is not None else lambda _: has_stale_checksums(layout)
 
 
 def _padding(layout: StoreLayout, *, growing: bool) -> Callable[[MappedFile, int], bool]:

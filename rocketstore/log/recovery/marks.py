@@ -22,6 +22,8 @@ class Marks:
     synced: int = 0
     #: `lock` said that rocketstore wrote last (D-01).
     ours: bool = False
+    #: Another program did, by that mark, or by there being nothing of ours.
+    theirs: bool = False
     #: There was no `abort`.
     clean: bool = True
     #: physic, logics and index time of RocketMQ's checkpoint.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import (
@@ -33,20 +33,21 @@ if TYPE_CHECKING:
     from rocketstore._native.format.scanner import Message, ScanResult
     from rocketstore._native.os.mapped_file import MappedFile
 
-__all__ = ["LogWalk", "Rules"]
+__all__ = ["EVERYWHERE", "LogWalk", "Rules"]
 
 #: Log between two reports of progress, bytes.
 CHUNK_BYTES = 16 << 20
 #: Records after a tear whose topics a report names, a count; later ones count as a range only.
 NAMED_RECORDS = 10_000
 VALID_RUNS_MAX = 1_000
+EVERYWHERE: Final = ((0, (1 << 63) - 1),)  # as `Rules.foreign`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What the walk may assume of the log."""
 
-    #: D, the durable offset: everything below was on disk; -1 if another program wrote last.
+    #: D, the durable offset: everything below was on disk; -1 if no checkpoint of ours says it.
     durable: int
     #: Distance in bytes: a valid record this far after a fault proves that the fault was durable
     #: (D-20).
@@ -57,10 +58,9 @@ class Rules:
     check_crc: bool = True
     #: Whether records of rocketstore have a record CRC.
     record_crc: bool = True
-    #: Ranges whose record CRCs may be stale; all of the log when it is not ours.
+    #: Ranges whose record CRCs may be stale; `EVERYWHERE` where another program shows.
     foreign: tuple[tuple[int, int], ...] = ()
-    #: Whether queues have records beyond D although the last writer stopped there: an older copy
-    #: has the place of the log.
+    #: Whether queues have records beyond D after a clean stop there: the log is an older copy.
     contradicted: bool = False
     #: Known end of the log: a cut that an earlier recovery began (D-22); None if there is none.
     limit: int | None = None
@@ -160,12 +160,10 @@ class LogWalk:
         rules = self.rules
         until = (1 << 63) - 1 if rules.limit is None else rules.limit
         verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC if rules.check_crc else 0
-        if rules.durable < 0:
-            return verify | VERIFY_LENIENT, until
-        if offset >= rules.durable:
+        if offset >= rules.durable >= 0:
             # Only here can a record have been written in part.
             verify |= VERIFY_UNTORN | (VERIFY_UNTORN_CRC if rules.record_crc else 0)
-        else:
+        elif rules.durable >= 0:
             until = min(until, rules.durable)
         for start, end in rules.foreign:
             if start <= offset < end:
