@@ -11,6 +11,7 @@ from rocketstore.log.index.names import names_in
 from rocketstore.log.index.soundness import begins_late, ends_early, has_gaps, look_at_index
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.ordered_cut import ordered_cut
+from rocketstore.log.layout.positions_page import shown_in_this_boot
 from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queues import batch_topics, batches_end
@@ -80,9 +81,12 @@ def read_marks(found: Found) -> recovery.Marks:
         # An older copy in their place leaves queue files that it has not.
         if clean_stop and not is_untouched(layout):
             pointed = queues.max_physical_end(own.flushed)
+    page = found.page
+    shown = page.shown if page is not None else shown_in_this_boot(layout.positions)
     return recovery.Marks(
         own=own,
-        synced=found.page.synced_by(own.run_id) if found.page is not None and own else 0,
+        synced=page.synced_by(own.run_id) if page is not None and own else 0,
+        shown=min(shown, found.log.end_offset) if trusted else 0,
         ours=found.ours,
         theirs=found.theirs,
         clean=found.clean,

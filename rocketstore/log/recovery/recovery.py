@@ -281,6 +281,7 @@ class _Recovery:
         rules = Rules(
             durable=own.flushed if own is not None and not foreign else -1,
             window=window,
+            shown=self.marks.shown,
             clean=resumed.clean if resumed is not None else self.marks.clean,
             check_crc=check_crc,
             foreign=EVERYWHERE if self.another else self.marks.foreign,

@@ -5,6 +5,7 @@ Changes nothing; `recovery` decides what to do.
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -26,6 +27,7 @@ from rocketstore._native.format.scanner import (
 )
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketstore.log.damage import Damage, ValidRun
+from rocketstore.log.mapped_files.mapped_files import in_memory_since_marked
 from rocketstore.log.recovery.parallel_scan import ParallelScan
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
@@ -52,6 +54,8 @@ class Rules:
     #: Distance in bytes: a valid record this far after a fault proves that the fault was durable
     #: (D-20).
     window: int
+    #: Readers were shown the log up to here; counts in files that have not left memory since.
+    shown: int = 0
     #: Whether the last writer stopped cleanly.
     clean: bool
     #: Whether body CRCs are compared.
@@ -200,15 +204,18 @@ class LogWalk:
         if nothing and following == file.end_offset and self._blank_is_missing(file, at):
             self.notes.append(f"no blank at {at}: the next file follows, so nothing is missing")
             return file.end_offset
-        if at < rules.durable:
-            until = rules.durable if following is None else min(following, rules.durable)
+        until, zeros = rules.durable, nothing and following is None
+        if until <= at < rules.shown and not zeros and in_memory_since_marked(file):
+            until = rules.shown
+        if at < until:
+            until = min(until, until if following is None else following)
             self._add_damage(at, until, status)
             return until
         record = next(self._next_records(at + 1), None)
         if following is None or record is None:
             return None
         if rules.durable >= 0:
-            torn = self._far_record(at + rules.window) is None
+            torn = self._far_record(at + rules.window) is None and not _was_whole(file, at)
         else:
             torn = self._is_given_up(record)
         if torn:
@@ -359,6 +366,15 @@ def _end_of(file: MappedFile) -> int:
 
 def _start_of_damage(damage: Damage) -> int:
     return damage.start
+
+
+def _was_whole(file: MappedFile, at: int) -> bool:
+    """Whether the bytes at `at`, in front of a record, were a record once. A put that a death cut
+    short has no magic there or, written by a call, nothing in that page yet (D-37)."""
+    position = at - file.start_offset
+    head = file.read(position, min(BLANK_BYTES, file.size - position))
+    here = -position % mmap.PAGESIZE or mmap.PAGESIZE
+    return any(head[:here]) and any(head[4:]) and in_memory_since_marked(file)
 
 
 def _is_blank(file: MappedFile | None, offset: int) -> bool:
