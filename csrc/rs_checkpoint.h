@@ -10,9 +10,9 @@
 #include "rs_format.h"
 
 #define RS_RUN_ID_SIZE 16
-/* `flushed`, `last_record_start` and `cut` may be marks instead of offsets: -1 is none, and one more
- * is left to recovery, which takes a checkpoint back with it. */
-#define RS_CHECKPOINT_MARK_MIN (-2)
+/* `flushed`, `last_record_start` and `cut` may be marks instead of offsets: -1 is none, and two more
+ * are left to recovery, which takes a checkpoint back with them. */
+#define RS_CHECKPOINT_MARK_MIN (-3)
 
 /* Offsets are physical ones. */
 typedef struct rs_checkpoint {

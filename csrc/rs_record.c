@@ -219,7 +219,8 @@ static rs_status rs_decode_fields(rs_reader *r, rs_record *record)
     uint16_t topic_size = v2 ? rs_take16(r) : rs_take8(r);
     if (r->failed)
         return RS_BAD_LENGTH;
-    if (topic_size == 0 || topic_size > (v2 ? RS_TOPIC_MAX_V2_READ : RS_TOPIC_MAX_V1))
+    /* RocketMQ writes a V1 record of up to 255 bytes, whose length Java then reads as a negative one. */
+    if (topic_size == 0 || topic_size > RS_TOPIC_MAX_V2_READ)
         return RS_BAD_TOPIC;
     record->topic = rs_take_span(r, topic_size);
     uint16_t properties_size = rs_take16(r);

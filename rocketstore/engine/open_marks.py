@@ -10,8 +10,8 @@ from rocketstore.errors import ReadFailedError
 from rocketstore.log.index.names import names_in
 from rocketstore.log.index.soundness import begins_late, ends_early, has_gaps, look_at_index
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.layout.lock import OUR_MARK, rocketstore_wrote_last
 from rocketstore.log.layout.ordered_cut import ordered_cut
+from rocketstore.log.layout.positions_page import shown_in_this_boot
 from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queues import batch_topics, batches_end
@@ -21,14 +21,13 @@ from rocketstore.log.recovery.progress import load_progress
 if TYPE_CHECKING:
     from rocketstore.engine.open_options import Options
     from rocketstore.log.commitlog.checkpoint import OwnCheckpoint, RocketmqTimes
-    from rocketstore.log.layout.lock import StoreLock
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
     from rocketstore.log.layout.store_json import StoreState
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
-__all__ = ["Found", "last_writer_was_ours", "read_marks"]
+__all__ = ["Found", "read_marks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +46,14 @@ class Found:
     page: PositionsPage | None
     #: Whether rocketstore wrote last, by the lock's mark (D-01).
     ours: bool
+    #: Whether another program did, or nothing says that rocketstore ever has.
+    theirs: bool
     #: Whether there was no `abort`.
     clean: bool
     #: The values of RocketMQ's checkpoint.
     rocketmq_times: RocketmqTimes
     #: Whether there was a directory for the index before the open made one.
     index_was_there: bool
-
-
-def last_writer_was_ours(layout: StoreLayout, lock: StoreLock | None) -> bool:
-    """By the mark in the lock file: that of before the lock was taken, where this open took it."""
-    if lock is not None:
-        return lock.previous == OUR_MARK
-    return rocketstore_wrote_last(layout)
 
 
 def read_marks(found: Found) -> recovery.Marks:
@@ -87,10 +81,14 @@ def read_marks(found: Found) -> recovery.Marks:
         # An older copy in their place leaves queue files that it has not.
         if clean_stop and not is_untouched(layout):
             pointed = queues.max_physical_end(own.flushed)
+    page = found.page
+    shown = page.shown if page is not None else shown_in_this_boot(layout.positions)
     return recovery.Marks(
         own=own,
-        synced=found.page.synced_by(own.run_id) if found.page is not None and own else 0,
+        synced=page.synced_by(own.run_id) if page is not None and own else 0,
+        shown=min(shown, found.log.end_offset) if trusted else 0,
         ours=found.ours,
+        theirs=found.theirs,
         clean=found.clean,
         rocketmq_times=found.rocketmq_times[:3],
         derived_end=derived_end,

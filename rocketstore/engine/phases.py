@@ -27,7 +27,7 @@ from rocketstore.engine.open_files import (
     load_state,
     remember_shapes,
 )
-from rocketstore.engine.open_marks import Found, last_writer_was_ours, read_marks
+from rocketstore.engine.open_marks import Found, read_marks
 from rocketstore.engine.parts import ReadParts
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags
@@ -35,9 +35,10 @@ from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.layout.atomic_files import clean_tmp
+from rocketstore.log.layout.lock import OUR_MARK, last_mark
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
 from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
-from rocketstore.log.layout.store_json import StoreState
+from rocketstore.log.layout.store_json import StoreState, is_foreign_to
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.files_stamp import is_untouched
@@ -99,6 +100,8 @@ class Claimed:
 
     #: Whether rocketstore was the last writer before this open.
     ours: bool
+    #: Whether another program was, or nothing says that rocketstore ever wrote.
+    theirs: bool
     #: None where this open does not write.
     page: PositionsPage | None
     #: The page's run; zeros without a page.
@@ -175,18 +178,19 @@ def claim(opening: Opening) -> Claimed:
     """
     request = opening.request
     layout, lock = request.layout, request.lock
-    ours = last_writer_was_ours(layout, lock)
+    mark = last_mark(layout) if lock is None else lock.previous
+    ours, theirs = mark == OUR_MARK, is_foreign_to(layout, mark)
     if lock is None:
-        return Claimed(ours, None, bytes(16))
+        return Claimed(ours, theirs, None, bytes(16))
     # First of all: the page of a writer that was killed looks like one of this lock.
     page = opening.undo.enter_context(closing(PositionsPage.create(layout.positions)))
     run_id = page.begin()
     if not ours:
         # Before the mark: a stop between the two must not leave a checkpoint that is believed.
-        recovery.discard_checkpoint(opening.own_file, opening.own_file.load())
+        recovery.discard_checkpoint(opening.own_file, opening.own_file.load(), another=theirs)
     lock.mark_ours()
     clean_tmp(layout)
-    return Claimed(ours, page, run_id)
+    return Claimed(ours, theirs, page, run_id)
 
 
 def load(opening: Opening, claimed: Claimed) -> Loaded:
@@ -247,6 +251,7 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
             state=loaded.state,
             page=claimed.page,
             ours=claimed.ours,
+            theirs=claimed.theirs,
             clean=opening.stop.found,
             rocketmq_times=opening.rocketmq_file.load(),
             index_was_there=request.index_was_there,
@@ -366,7 +371,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         offsets=offsets,
         report=report,
         batches=batches,
-        verify=VERIFY_ALL | _leniency(claimed, recovered),
+        verify=VERIFY_ALL | _leniency(recovered),
     )
     return DerivedParts(parts, catch_up.checkpoint)
 
@@ -433,15 +438,12 @@ def _dispatched_before(report: recovery.RecoveryReport, own: OwnCheckpoint | Non
     return max(report.dispatch_start, claimed)
 
 
-def _leniency(claimed: Claimed, recovered: Recovered) -> int:
-    """VERIFY_LENIENT while RocketMQ may have left stale record checksums, else 0.
-
-    The range that this open found is not in `state` yet, and with mode "r" never will be. Where we
-    wrote last by the mark, and only the bytes differ, that is damage to a reader.
-    """
-    state, request = recovered.state, recovered.request
-    found = recovered.report.foreign and (request.lock is not None or not claimed.ours)
-    return VERIFY_LENIENT if state is None or state.foreign or found else 0
+def _leniency(recovered: Recovered) -> int:
+    """VERIFY_LENIENT while RocketMQ may have left stale record checksums, else 0. The range that
+    this open found is not in `state` yet, and with mode "r" never will be."""
+    state = recovered.state
+    noted = recovered.report.foreign or (state is not None and state.foreign)
+    return VERIFY_LENIENT if noted else 0
 
 
 def record_crc(request: Request, state: StoreState | None) -> bool:

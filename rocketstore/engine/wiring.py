@@ -39,6 +39,7 @@ from rocketstore.log.commitlog.write_path import WritePath
 from rocketstore.log.layout.file_system import file_system
 from rocketstore.log.layout.store_json import load_store_state, save_store_state, time_breaks
 from rocketstore.log.mapped_files.locked_segments import LockedSegments
+from rocketstore.log.mapped_files.mapped_files import mark_in_memory
 from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.mapped_files.populator import Populator
 from rocketstore.log.mapped_files.preallocator import Preallocator
@@ -108,6 +109,7 @@ def writing_engine(parts: ReadParts, own: OwnFiles) -> WritingEngine:
     if segment is not None:
         wiring.live.add(segment)
         wiring.locked.add(segment)
+        mark_in_memory(segment)  # recovery is through with what it was before
     parts.flags.on_change(wiring.commit_log.refuse_or_admit)
     wiring.commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
     own.page.publish(parts.positions)
@@ -278,6 +280,7 @@ class Wiring:
                 _read_ahead(file)
             self.live.prepare(file)
             self.locked.add(file)
+            mark_in_memory(file)
         except BaseException:
             withdraw_file(file)
             raise

@@ -21,8 +21,9 @@ from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
 from rocketstore.log.layout.padding import is_padding
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
-from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.layout.store_json import has_stale_checksums, load_store_state
 from rocketstore.log.read.batch_queues import batch_topics
+from rocketstore.log.recovery.kept_copies import cuts_with_records
 from rocketstore.tools._verify.batches import walk_batches
 from rocketstore.tools._verify.broker import REFUSES, check_side_files, check_strays
 from rocketstore.tools._verify.derived import (
@@ -44,6 +45,7 @@ from rocketstore.tools._verify.queues import walk_queues
 from rocketstore.tools._verify.waiting import waiting_records
 from rocketstore.tools.report import Findings, VerifyReport
 from rocketstore.values.foreign import foreign_names, no_store
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,6 +142,11 @@ def verify(
         check_keys(layout, facts, findings, waiting, in_use=_has_index(layout, own))
         check_strays(layout, facts, findings)
         check_role(layout, findings)
+        for start, end, count, copy in cuts_with_records(layout.quarantine):
+            text = (
+                f"[{start}, {end}), which a recovery cut off with {counted(count, 'whole record')}"
+            )
+            findings.notice("log", str(copy), text, code="cut")
         if not growing:
             check_side_files(layout, findings)
             check_checkpoint(layout, own, facts, findings)
@@ -278,9 +285,9 @@ def _walk(
 
 
 def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
-    """Whether another program wrote at an offset: everywhere in a store that is not ours."""
+    """Whether another program wrote at an offset: everywhere in a store that nothing calls ours."""
     state = load_store_state(layout)
-    return (lambda _: True) if state is None else state.is_foreign
+    return state.is_foreign if state is not None else lambda _: has_stale_checksums(layout)
 
 
 def _padding(layout: StoreLayout, *, growing: bool) -> Callable[[MappedFile, int], bool]:

@@ -77,3 +77,27 @@ def test_nothing_there(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("recover", tmp_path / "none")
     assert result.exit_code == exit_codes.FAILED
     assert not (tmp_path / "none").exists()
+
+
+def test_it_says_what_it_does_not_read(invoke: Invoke, tmp_path: Path) -> None:
+    """A record below the checkpoint is damaged: no count of this command may sound as if it had looked there."""
+    root = tmp_path / "store"
+    with rocketstore.open(root, **SMALL) as store:
+        places = [store.put_message("orders", b"%d" % number * 400) for number in range(30)]
+    log = root / "commitlog" / f"{0:020d}"
+    with log.open("r+b") as file:
+        file.seek(places[3].physical_offset + 88)  # its body
+        file.write(b"?")
+    unread = (
+        f"[0, {places[-1].end_offset}) was on the disk before, and is not read here for damage: "
+    )
+    for words in ((), ("--dry-run",)):
+        result = invoke("recover", *words, root, *SHAPE)
+        assert result.exit_code == 0, result.stderr
+        assert unread + "verify does" in result.output.splitlines()
+    assert invoke("verify", root, *SHAPE).exit_code == exit_codes.DAMAGED
+    # A log that is read from its begin on leaves nothing out.
+    (root / "rocketstore" / "checkpoint").unlink()
+    result = invoke("recover", root, *SHAPE)
+    assert result.exit_code == exit_codes.DAMAGED
+    assert "is not read here" not in result.output

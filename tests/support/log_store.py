@@ -186,6 +186,7 @@ def open_log(
         ours=ours,
         clean=clean,
         **{
+            "theirs": not ours,
             "rocketmq_times": RocketmqCheckpoint(layout.checkpoint).load()[:3],
             "derived_end": queues_end(layout),
             "foreign": state.foreign,
@@ -294,7 +295,7 @@ def make_torn(builder: LogBuilder, root: Path, *, ours: bool = True) -> StoreLay
     durable_at(layout, builder, 30, dispatched=0, max_unflushed=1 << 20)
     if not ours:
         file = CheckpointFile(layout.own_checkpoint)
-        discard_checkpoint(file, file.load())
+        discard_checkpoint(file, file.load(), another=True)
         file.close()
     put_bytes(layout, builder.records[5][0] + 95, b"\xee")
     put_bytes(layout, builder.records[33][0] + 95, b"\xee\xff\x11")

@@ -206,7 +206,7 @@ def edited(position: int, value: bytes, **message: Any) -> bytes:
         ("length", edited(84, b"\xff\xff\xff\xff")),
         ("length", edited(84, b"\x7f\xff\xff\xff")),
         ("topic", edited(93, b"\0")),
-        ("topic", edited(93, b"\x80")),
+        ("length", edited(93, b"\x80")),
         ("length", edited(93, b"\x7f")),
         ("properties", edited(103, b"\xff\xff")),
         ("properties", edited(103, b"\0\1")),

@@ -210,7 +210,7 @@ JUDGED = {
     "size_small": "length",
     "truncated": "truncated",
     "cut_in_header": "truncated",
-    "topic_length_128": "topic",
+    "topic_length_128": "length",
     "body_length_huge": "length",
     "properties_32768": "properties",
     "delay_not_a_number": "ok",

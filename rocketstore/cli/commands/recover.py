@@ -69,10 +69,16 @@ def command(store: str, force: bool, dry_run: bool, options: dict[str, Any], as_
         salvage = _salvage(opened, report)
     if as_json:
         document = {**dataclasses.asdict(report), "lost": report.lost, "topics": salvage}
+        document["cut_records"] = report.cut_records
         document.pop("checkpoint")
         click.echo(json.dumps(document))
     else:
         click.echo(in_commands(str(report)))
+        if report.begin < report.start:
+            click.echo(
+                f"[{report.begin}, {report.start}) was on the disk before, and is not read here "
+                "for damage: verify does"
+            )
         console().print(_table(salvage))
     if dry_run:
         click.echo("nothing was changed: this was a dry run", err=True)

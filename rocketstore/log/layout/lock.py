@@ -23,17 +23,20 @@ __all__ = [
     "HELD_HERE",
     "OUR_MARK",
     "RETRY_MS",
+    "THEIR_MARK",
     "StoreLock",
     "abort_exists",
     "create_abort",
     "describe_holder",
     "describe_recovery",
+    "last_mark",
     "remove_abort",
     "rocketstore_wrote_last",
 ]
 
 #: D-01: bytes 0 to 3 of `lock` while rocketstore was the last writer. RocketMQ writes "lock".
 OUR_MARK = b"rock"
+THEIR_MARK = b"lock"
 #: Wait for the lock and its step, ms. An open file description stays locked until the last forked
 #: child of its owner ends (D-35).
 RETRY_MS = 1000
@@ -238,13 +241,19 @@ class _Descriptor:
         syscalls.close(self.fd)
 
 
-def rocketstore_wrote_last(layout: StoreLayout) -> bool:
-    """Whether `lock` says so (D-01), for a caller without the lock. False if it cannot be read."""
+def last_mark(layout: StoreLayout) -> bytes:
+    """What `lock` says of the last writer, for a caller without the lock; nothing if it cannot be
+    read."""
     try:
         with contextlib.closing(_Descriptor(os.fspath(layout.lock))) as lock:
-            return syscalls.pread(lock.fd, len(OUR_MARK), 0) == OUR_MARK
+            return syscalls.pread(lock.fd, len(OUR_MARK), 0)
     except OSError:
-        return False
+        return b""
+
+
+def rocketstore_wrote_last(layout: StoreLayout) -> bool:
+    """Whether `lock` says so (D-01), for a caller without the lock. False if it cannot be read."""
+    return last_mark(layout) == OUR_MARK
 
 
 # ---- abort (format.md 9) ----

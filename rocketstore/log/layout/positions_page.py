@@ -16,6 +16,7 @@ import secrets
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
@@ -23,12 +24,15 @@ from rocketstore._native.sync.positions import MAGIC, PAGE_SIZE, Positions
 from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import inherit_owner
 
-__all__ = ["PositionsPage", "State", "boot_id", "recovery_progress", "writer_pid"]
+__all__ = ["PositionsPage", "State", "boot_id", "recovery_progress", "shown_in_this_boot",
+           "writer_pid"]  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 NO_ID = bytes(16)
+
+Answer = TypeVar("Answer")
 
 
 class State(enum.IntEnum):
@@ -92,6 +96,7 @@ class PositionsPage:
         positions = self.positions
         if self._live(positions.run_id):
             self._killed = (positions.run_id, positions.flushed)
+        positions.visible = self.shown
         positions.state = State.RECOVERING
         positions.pid = os.getpid()
         positions.boot_id = boot_id()
@@ -115,6 +120,13 @@ class PositionsPage:
         known."""
         killed, flushed = self._killed
         return flushed if run_id == killed != NO_ID else 0
+
+    @property
+    def shown(self) -> int:
+        """Offset up to which runs of this boot have shown the log to readers: a run that was killed,
+        or the one before a recovery that was. 0: not known."""
+        positions = self.positions
+        return positions.visible if positions.boot_id == boot_id() != NO_ID else 0
 
     def go_live(self) -> None:
         """The positions in the page are those of a log that may be read."""
@@ -195,27 +207,37 @@ def boot_id() -> bytes:
         syscalls.close(fd)
 
 
-def writer_pid(path: Path) -> int | None:
-    """The process that the page names as its writer in this boot, for messages."""
+def _asked(path: Path, question: Callable[[PositionsPage], Answer | None]) -> Answer | None:
+    """What the page of a store answers; None without a page that can be read."""
     with contextlib.suppress(OSError, ValueError):
         page = PositionsPage.open_readonly(path)
         try:
-            if page.positions.boot_id == boot_id() and page.state is not State.NONE:
-                return page.positions.pid
+            return question(page)
         finally:
             page.close()
     return None
+
+
+def writer_pid(path: Path) -> int | None:
+    """The process that the page names as its writer in this boot, for messages."""
+
+    def pid(page: PositionsPage) -> int:
+        return page.positions.pid if page.state and page.positions.boot_id == boot_id() else 0
+
+    return _asked(path, pid) or None
 
 
 def recovery_progress(path: Path) -> tuple[int, int] | None:
     """Bytes done and bytes in all of the recovery or rebuild that goes on, for messages; None where
     none does, or where it has not said."""
-    with contextlib.suppress(OSError, ValueError):
-        page = PositionsPage.open_readonly(path)
-        try:
-            done, total = page.positions.wrote, page.positions.committed
-            if page.state is State.RECOVERING and total > 0:
-                return min(done, total), total
-        finally:
-            page.close()
-    return None
+
+    def told(page: PositionsPage) -> tuple[int, int]:
+        return page.positions.wrote, page.positions.committed * (page.state is State.RECOVERING)
+
+    done, total = _asked(path, told) or (0, 0)
+    return (min(done, total), total) if total > 0 else None
+
+
+def shown_in_this_boot(path: Path) -> int:
+    """`PositionsPage.shown` of a store that this process does not write; 0 without a page."""
+    return _asked(path, lambda page: page.shown) or 0

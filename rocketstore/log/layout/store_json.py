@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.layout.lock import OUR_MARK, THEIR_MARK, last_mark
 from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
@@ -132,15 +132,20 @@ def time_breaks(layout: StoreLayout) -> list[tuple[int, int]]:
 def has_stale_checksums(layout: StoreLayout) -> bool:
     """Whether a record checksum that does not hold may be a RocketMQ's doing, and no damage: it
     wrote some of the log, or was the last to write (docs/durability.md#recovery)."""
-    state = load_store_state(layout)
-    return state is None or bool(state.foreign) or not rocketstore_wrote_last(layout)
+    return is_foreign_to(layout, last_mark(layout)) or is_foreign(layout, unknown=False)
 
 
-def is_foreign(layout: StoreLayout) -> bool:
+def is_foreign_to(layout: StoreLayout, mark: bytes) -> bool:
+    """Whether another program wrote last, by the `mark` that `lock` had: RocketMQ's, or that of no
+    program where nothing else says that rocketstore ever wrote."""
+    return mark == THEIR_MARK or (mark != OUR_MARK and load_store_state(layout) is None)
+
+
+def is_foreign(layout: StoreLayout, *, unknown: bool = True) -> bool:
     """Whether another program may have written some of the log: a record it wrote again can have a
-    stale CRC."""
+    stale CRC. `unknown`: the answer for a store without store.json."""
     state = load_store_state(layout)
-    return state is None or bool(state.foreign)
+    return unknown if state is None else bool(state.foreign)
 
 
 def save_store_state(layout: StoreLayout, state: StoreState) -> None:

@@ -26,8 +26,10 @@ __all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint", "
 SEGMENTS_MAX = 1 << 20
 #: Names made at a time, a count.
 NAMES_STEP = 4096
-#: Value of `cut` that marks a discarded checkpoint.
+#: Values of `cut` that mark a discarded checkpoint: another program wrote last; the log does not
+#: fit, and nothing shows another program.
 DISCARDED = -2
+UNFIT = -3
 
 
 class Verdict(NamedTuple):
@@ -57,16 +59,19 @@ def fingerprint(log: MappedFileQueue, flushed: int, last_record_start: int) -> d
     }
 
 
-def discard_checkpoint(file: CheckpointFile, own: OwnCheckpoint | None) -> OwnCheckpoint | None:
+def discard_checkpoint(
+    file: CheckpointFile, own: OwnCheckpoint | None, *, another: bool
+) -> OwnCheckpoint | None:
     """Marks our checkpoint as discarded, durably: it does not describe this log any more.
 
-    Called after another program has written (D-01), before a mark says that rocketstore did: a
+    Called after `another` program has written (D-01), before a mark says that rocketstore did: a
     recovery that is killed must not leave a checkpoint that seems true. Returns the checkpoint as
     stored now.
     """
-    if own is None or own.cut == DISCARDED:
+    if own is None or own.cut <= DISCARDED:
         return own
-    discarded = dataclasses.replace(own, generation=own.generation + 1, cut=DISCARDED, clean=False)
+    cut = DISCARDED if another else UNFIT
+    discarded = dataclasses.replace(own, generation=own.generation + 1, cut=cut, clean=False)
     file.store(discarded)
     return discarded
 
@@ -80,8 +85,8 @@ def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
     if missing:
         return Verdict(False, False, True, missing)
     why = _difference(own, log)
-    if not why and own.cut == DISCARDED:
-        why = "no recovery has finished since another program wrote"
+    if not why and own.cut <= DISCARDED:
+        why = "no recovery has finished since it did not fit, or another program wrote"
         return Verdict(False, True, False, why)
     return Verdict(not why, not why, False, why)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import open_plain_file
@@ -17,7 +16,7 @@ from rocketstore.log.layout.rocketmq_json import read_json
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
 
-__all__ = ["MANIFEST", "KeptCopies", "Piece", "blocks_of", "pieces_of"]
+__all__ = ["MANIFEST", "KeptCopies", "Piece", "blocks_of", "cuts_with_records", "pieces_of"]
 
 MANIFEST: Final = "manifest.json"
 MANIFEST_BYTES_MAX: Final = 16 << 20
@@ -74,12 +73,11 @@ class KeptCopies:
     """The finished copies in quarantine. Reads their manifests once, the bytes when asked."""
 
     def __init__(self, quarantine: Path) -> None:
-        self._kept: list[_Kept] = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(quarantine) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    self._kept += _kept_in(Path(entry.path))
-        self._kept.sort()
+        self._kept = sorted(
+            kept
+            for directory, manifest in _manifests(quarantine)
+            for kept in _kept_in(directory, manifest)
+        )
 
     def holding(self, pieces: Sequence[Piece]) -> Path | None:
         """A finished copy that holds every byte of `pieces`."""
@@ -99,13 +97,30 @@ def _start_of(kept: _Kept) -> int:
     return kept.start
 
 
-def _kept_in(directory: Path) -> list[_Kept]:
-    """The ranges of a copy, whose manifest has to be readable."""
-    try:
-        manifest = read_json(directory / MANIFEST, MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX)
-    except OSError:
-        return []
-    pieces = manifest.get("pieces") if isinstance(manifest, dict) else None
+def cuts_with_records(quarantine: Path) -> list[tuple[int, int, int, Path]]:
+    """Begin and end of ranges that recoveries cut off although they had whole records, how many, and
+    where the copy is, as long as it is kept."""
+    found = []
+    for directory, manifest in _manifests(quarantine):
+        with contextlib.suppress(TypeError, ValueError, KeyError):
+            count = sum(int(run["records"]) for run in manifest["valid_records"])
+            start, length = int(manifest["offset"]), int(manifest["length"])
+            found += [(start, start + length, count, directory)] if count > 0 else []
+    return sorted(found)
+
+
+def _manifests(quarantine: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The directories of finished copies, and what is to be read in them. None is a link."""
+    for path in quarantine.glob(f"*/{MANIFEST}"):
+        with contextlib.suppress(OSError):
+            found = read_json(path, MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX)
+            if isinstance(found, dict) and not path.parent.is_symlink():
+                yield path.parent, found
+
+
+def _kept_in(directory: Path, manifest: dict[str, Any]) -> list[_Kept]:
+    """The ranges of a copy."""
+    pieces = manifest.get("pieces")
     found = []
     for entry in pieces if isinstance(pieces, list) else ():
         if not isinstance(entry, dict):

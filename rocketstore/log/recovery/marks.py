@@ -20,8 +20,13 @@ class Marks:
     own: OwnCheckpoint | None = None
     #: Its run had synced the log up to here when its process died, in this boot; 0: not known.
     synced: int = 0
+    #: Runs of this boot had shown the log to readers up to here; 0: not known, or our checkpoint does
+    #: not speak of this log.
+    shown: int = 0
     #: `lock` said that rocketstore wrote last (D-01).
     ours: bool = False
+    #: Another program did, by that mark, or by there being nothing of ours.
+    theirs: bool = False
     #: There was no `abort`.
     clean: bool = True
     #: physic, logics and index time of RocketMQ's checkpoint.

@@ -32,8 +32,8 @@ from rocketstore.log.recovery.marks import Marks
 from rocketstore.log.recovery.progress import RecoveryProgress, drop_progress, save_progress
 from rocketstore.log.recovery.repair import LogRepair
 from rocketstore.log.recovery.report import RecoveryReport
-from rocketstore.log.recovery.rocketmq_start import rocketmq_start
-from rocketstore.log.recovery.walk import LogWalk, Rules
+from rocketstore.log.recovery.rocketmq_start import rocketmq_start, shows_another
+from rocketstore.log.recovery.walk import EVERYWHERE, LogWalk, Rules
 from rocketstore.values.callbacks import Progress
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class _Recovery:
     resumed: RecoveryProgress | None = None  # up to our durable offset
     cut_at: int | None = None  # an order that fits this log
     mode: str = ""
+    another: bool = False  # something shows that another program has written
     start: int = 0
     dispatch_start: int = 0
     index_start: int = 0
@@ -146,7 +147,7 @@ class _Recovery:
         elif marks.own is not None and not (marks.ours and self.verdict.missing):
             unused = "our checkpoint is not used"  # what is missing is told already
             why = f"{unused}: {self.verdict.why}"
-            self.notes.append(why if marks.ours else f"another program wrote last: {unused}")
+            self.notes.append(why if marks.ours else f"rocketstore did not write last: {unused}")
         own = self.own
         stopped = own is not None and own.clean and own.cut < 0 and marks.pointed <= own.flushed
         if self.own is not None:
@@ -155,6 +156,7 @@ class _Recovery:
             self.mode = "clean" if marks.clean else "unclean"
         else:
             self.mode = "foreign-clean" if marks.clean else "foreign-unclean"
+            self.another = shows_another(log.files, marks)
             if log.begin_offset > 0:
                 begin = f"the log begins at {log.begin_offset}, what lay in front counts as trimmed"
                 self.notes.append(f"{begin}; {NAME_THEM}")
@@ -199,6 +201,8 @@ class _Recovery:
         self.resumed = resumed
         if own.cut < 0:
             self.mode = progress.mode
+            noted = any(low < own.flushed <= high for low, high in self.marks.foreign)
+            self.another = noted and self.mode.startswith("foreign")
         self.notes.append(f"an earlier recovery came to {end}: this one went on from there")
 
     def _missing(self, what: str) -> None:
@@ -272,14 +276,15 @@ class _Recovery:
             if resumed is None:
                 drop_progress(self.layout)
             if foreign and resumed is None:
-                repair.discard(self.marks.own)
+                repair.discard(self.marks.own, another=self.another)
             repair.prepare(own.flushed if own is not None else self.start, self.start)
         rules = Rules(
             durable=own.flushed if own is not None and not foreign else -1,
             window=window,
+            shown=self.marks.shown,
             clean=resumed.clean if resumed is not None else self.marks.clean,
             check_crc=check_crc,
-            foreign=self.marks.foreign,
+            foreign=EVERYWHERE if self.another else self.marks.foreign,
             record_crc=self.marks.record_crc,
             contradicted=own is not None and self.marks.pointed > own.flushed,
         )
@@ -295,7 +300,7 @@ class _Recovery:
         advances = self.mode != "clean" and self.writes and limit is None
         walk.on_valid = self._watcher(repair if advances else None)
         walk.run(self.start, known_from)
-        self._warn_of_times(walk)
+        _warn_of_times(self, walk)
         if self.writes:
             if self.mode != "clean":
                 repair.settle(walk, rewrite=self.mode != "foreign-clean")
@@ -362,19 +367,20 @@ class _Recovery:
 
     def foreign_range(self, end: int) -> tuple[int, int] | None:
         """The range that another program may have written: from our durable offset if its bytes are
-        unchanged."""
-        if not self.mode.startswith("foreign"):
+        unchanged. None where nothing shows one: damage makes our checkpoint useless, too."""
+        if not self.another:
             return None
         own = self.marks.own
         begin = own.flushed if own is not None and self.verdict.stands else self.log.begin_offset
         return (min(begin, end), end)
 
-    def _warn_of_times(self, walk: LogWalk) -> None:
-        if self.mode.startswith("foreign") and walk.first_time_fall >= 0:
-            self.notes.append(
-                f"store times fall at {walk.first_time_fall}: what follows may be stale records "
-                "of a log that was cut there before (kept, as RocketMQ keeps them)"
-            )
+
+def _warn_of_times(attempt: _Recovery, walk: LogWalk) -> None:
+    if attempt.mode.startswith("foreign") and walk.first_time_fall >= 0:
+        attempt.notes.append(
+            f"store times fall at {walk.first_time_fall}: what follows may be stale records "
+            "of a log that was cut there before (kept, as RocketMQ keeps them)"
+        )
 
 
 def _take_order(attempt: _Recovery) -> None:
@@ -406,7 +412,7 @@ def _cut_that_fits(
     if file is not None:
         if at == file.end_offset:
             return at
-        walk = LogWalk(log.files, Rules(durable=-1, window=0, clean=False))
+        walk = LogWalk(log.files, Rules(durable=-1, window=0, clean=False, foreign=EVERYWHERE))
         start = max(file.start_offset, begin) - file.start_offset
         result = scan_segment(file, start, at - file.start_offset, verify=0)
         if walk.is_whole(at) or file.start_offset + result.end_position == at:

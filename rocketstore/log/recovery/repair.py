@@ -90,10 +90,11 @@ class LogRepair:
 
     # ---- before the walk ----
 
-    def discard(self, own: OwnCheckpoint | None) -> None:
-        """Discards our checkpoint before anything changes, because another program wrote last."""
+    def discard(self, own: OwnCheckpoint | None, *, another: bool) -> None:
+        """Discards our checkpoint before anything changes, because it does not fit, or `another`
+        program wrote last."""
         if self._checkpoint is not None:
-            discarded = discard_checkpoint(self._checkpoint, own)
+            discarded = discard_checkpoint(self._checkpoint, own, another=another)
             if discarded is not None:
                 self._last = dataclasses.replace(self._last, generation=discarded.generation)
 

@@ -164,6 +164,11 @@ class RecoveryReport:
             object.__setattr__(self, name, value)
 
     @property
+    def cut_records(self) -> int:
+        """Number of whole records in what was cut off; perhaps acknowledged."""
+        return sum(one.records for one in self.valid_runs)
+
+    @property
     def lost(self) -> bool:
         """Whether anything that may have been acknowledged cannot be read."""
         return (
@@ -183,7 +188,10 @@ class RecoveryReport:
         if self.end < self.was_durable:
             lines.append(f"gone: [{self.end}, {self.was_durable}), which was durable")
         if self.cut is not None:
-            lines.append(f"cut off: [{self.cut[0]}, {self.cut[1]})")
+            whole = (
+                f", with {counted(self.cut_records, 'whole record')}" if self.cut_records else ""
+            )
+            lines.append(f"cut off: [{self.cut[0]}, {self.cut[1]}){whole}")
         lines += [
             f"valid records after the cut, perhaps acknowledged: {i}" for i in self.valid_runs
         ]

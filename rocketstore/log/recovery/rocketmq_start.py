@@ -1,11 +1,13 @@
-"""Where RocketMQ's own recovery would begin to check a log that another program wrote last."""
+"""Whether another program wrote last, and where RocketMQ's own recovery would begin to check."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.format.constants import RECORD_CRC_BYTES
 from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.recovery.fingerprint import DISCARDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,12 +15,33 @@ if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.recovery.marks import Marks
 
-__all__ = ["rocketmq_start"]
+__all__ = ["rocketmq_start", "shows_another"]
 
 #: Margin that is taken off the times of RocketMQ's checkpoint, ms (format.md 8.3).
 MARGIN_MS: Final = 3000
 #: Newest files that RocketMQ reads after a clean stop, a count (format.md 14.2).
 CLEAN_FILES: Final = 3
+
+
+def shows_another(files: Sequence[MappedFile], marks: Marks) -> bool:
+    """Whether anything shows that another program has written to a log that our checkpoint does not
+    describe (decision 0046): `lock`, an earlier open that saw it there, RocketMQ's checkpoint, or a
+    record without the checksum that ours have."""
+    own = marks.own
+    seen = own is not None and (
+        own.cut == DISCARDED or own.last_store_timestamp_ms < marks.rocketmq_times[0]
+    )
+    return marks.theirs or seen or any(_lacks_record_crc(file) for file in files)
+
+
+def _lacks_record_crc(file: MappedFile) -> bool:
+    """Whether the first record of a file does not end with a checksum of its own."""
+    try:
+        size = read_message(file, 0, file.size, verify=0).size
+    except CorruptRecordError:
+        return False
+    end = file.read(size - RECORD_CRC_BYTES, RECORD_CRC_BYTES)
+    return not end.startswith(b"__CRC32#")
 
 
 def rocketmq_start(files: Sequence[MappedFile], marks: Marks) -> int:

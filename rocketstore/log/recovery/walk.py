@@ -5,12 +5,13 @@ Changes nothing; `recovery` decides what to do.
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import (
@@ -26,6 +27,7 @@ from rocketstore._native.format.scanner import (
 )
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketstore.log.damage import Damage, ValidRun
+from rocketstore.log.mapped_files.mapped_files import in_memory_since_marked
 from rocketstore.log.recovery.parallel_scan import ParallelScan
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
@@ -33,34 +35,36 @@ if TYPE_CHECKING:
     from rocketstore._native.format.scanner import Message, ScanResult
     from rocketstore._native.os.mapped_file import MappedFile
 
-__all__ = ["LogWalk", "Rules"]
+__all__ = ["EVERYWHERE", "LogWalk", "Rules"]
 
 #: Log between two reports of progress, bytes.
 CHUNK_BYTES = 16 << 20
 #: Records after a tear whose topics a report names, a count; later ones count as a range only.
 NAMED_RECORDS = 10_000
 VALID_RUNS_MAX = 1_000
+EVERYWHERE: Final = ((0, (1 << 63) - 1),)  # as `Rules.foreign`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What the walk may assume of the log."""
 
-    #: D, the durable offset: everything below was on disk; -1 if another program wrote last.
+    #: D, the durable offset: everything below was on disk; -1 if no checkpoint of ours says it.
     durable: int
     #: Distance in bytes: a valid record this far after a fault proves that the fault was durable
     #: (D-20).
     window: int
+    #: Readers were shown the log up to here; counts in files that have not left memory since.
+    shown: int = 0
     #: Whether the last writer stopped cleanly.
     clean: bool
     #: Whether body CRCs are compared.
     check_crc: bool = True
     #: Whether records of rocketstore have a record CRC.
     record_crc: bool = True
-    #: Ranges whose record CRCs may be stale; all of the log when it is not ours.
+    #: Ranges whose record CRCs may be stale; `EVERYWHERE` where another program shows.
     foreign: tuple[tuple[int, int], ...] = ()
-    #: Whether queues have records beyond D although the last writer stopped there: an older copy
-    #: has the place of the log.
+    #: Whether queues have records beyond D after a clean stop there: the log is an older copy.
     contradicted: bool = False
     #: Known end of the log: a cut that an earlier recovery began (D-22); None if there is none.
     limit: int | None = None
@@ -160,12 +164,10 @@ class LogWalk:
         rules = self.rules
         until = (1 << 63) - 1 if rules.limit is None else rules.limit
         verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC if rules.check_crc else 0
-        if rules.durable < 0:
-            return verify | VERIFY_LENIENT, until
-        if offset >= rules.durable:
+        if offset >= rules.durable >= 0:
             # Only here can a record have been written in part.
             verify |= VERIFY_UNTORN | (VERIFY_UNTORN_CRC if rules.record_crc else 0)
-        else:
+        elif rules.durable >= 0:
             until = min(until, rules.durable)
         for start, end in rules.foreign:
             if start <= offset < end:
@@ -202,15 +204,18 @@ class LogWalk:
         if nothing and following == file.end_offset and self._blank_is_missing(file, at):
             self.notes.append(f"no blank at {at}: the next file follows, so nothing is missing")
             return file.end_offset
-        if at < rules.durable:
-            until = rules.durable if following is None else min(following, rules.durable)
+        until, zeros = rules.durable, nothing and following is None
+        if until <= at < rules.shown and not zeros and in_memory_since_marked(file):
+            until = rules.shown
+        if at < until:
+            until = min(until, until if following is None else following)
             self._add_damage(at, until, status)
             return until
         record = next(self._next_records(at + 1), None)
         if following is None or record is None:
             return None
         if rules.durable >= 0:
-            torn = self._far_record(at + rules.window) is None
+            torn = self._far_record(at + rules.window) is None and not _was_whole(file, at)
         else:
             torn = self._is_given_up(record)
         if torn:
@@ -361,6 +366,15 @@ def _end_of(file: MappedFile) -> int:
 
 def _start_of_damage(damage: Damage) -> int:
     return damage.start
+
+
+def _was_whole(file: MappedFile, at: int) -> bool:
+    """Whether the bytes at `at`, in front of a record, were a record once. A put that a death cut
+    short has no magic there or, written by a call, nothing in that page yet (D-37)."""
+    position = at - file.start_offset
+    head = file.read(position, min(BLANK_BYTES, file.size - position))
+    here = -position % mmap.PAGESIZE or mmap.PAGESIZE
+    return any(head[:here]) and any(head[4:]) and in_memory_since_marked(file)
 
 
 def _is_blank(file: MappedFile | None, offset: int) -> bool:

@@ -174,7 +174,7 @@ def own_checkpoint(layout: StoreLayout, findings: Findings) -> OwnCheckpoint | N
         file.close()
     if checkpoint is None:
         findings.add("derived", str(layout.own_checkpoint), 0, "no valid slot")
-    return None if checkpoint is None or checkpoint.cut == DISCARDED else checkpoint
+    return None if checkpoint is None or checkpoint.cut <= DISCARDED else checkpoint
 
 
 def check_checkpoint(

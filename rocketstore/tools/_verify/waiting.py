@@ -9,6 +9,7 @@ from rocketstore.engine.open_options import Options
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.commitlog.checkpoint import SAFETY_MS, RocketmqCheckpoint
 from rocketstore.tools._verify.holes import OFFSET_MAX
+from rocketstore.values.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,5 +55,9 @@ def waiting_records(
         text = f"it is not known what the next open makes: {error}"
         findings.notice("derived", str(layout.root), text)
         return Waiting(lambda message: False)
+    if planned.cut is not None and planned.cut_records:
+        cut, count = f"[{planned.cut[0]}, {planned.cut[1]})", counted(planned.cut_records, "record")
+        text = f"the next open for writing, as recover, cuts off {cut} with {count} that are whole"
+        findings.notice("log", str(layout.root), text, code="cut")
     # Units that were there, by the checkpoint, are missed though the next open makes them again.
     return Waiting(lambda message: message.physical_offset >= dispatched, planned.index_start)

@@ -13,7 +13,13 @@ import pytest
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.positions import MAGIC, PAGE_SIZE, Positions
 from rocketstore.log.layout import positions_page as module
-from rocketstore.log.layout.positions_page import PositionsPage, State, boot_id, writer_pid
+from rocketstore.log.layout.positions_page import (
+    PositionsPage,
+    State,
+    boot_id,
+    shown_in_this_boot,
+    writer_pid,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -217,3 +223,18 @@ def test_the_writers_pid_is_for_messages(page: PositionsPage, path: Path) -> Non
     page.end()
     assert writer_pid(path) is None
     assert writer_pid(path.with_name("missing")) is None
+
+
+def test_what_was_shown_in_this_boot(page: PositionsPage, path: Path) -> None:
+    """A recovery that is killed leaves it to the next one; a start of the machine takes it."""
+    page.begin()
+    page.positions.visible = 4711
+    page.go_live()
+    for _ in range(2):  # a death, and one of the recovery
+        assert page.shown == shown_in_this_boot(path) == 4711
+        page.begin()
+    page.positions.boot_id = bytes(range(16))
+    assert page.shown == shown_in_this_boot(path) == 0
+    page.begin()
+    assert page.shown == shown_in_this_boot(path) == page.positions.visible == 0
+    assert shown_in_this_boot(path.with_name("missing")) == 0
