@@ -23,7 +23,7 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.export_note import ExportNote, choice_of
-from tests.archive.changed_log import Case, note_of, rows, taken_back, trim
+from tests.archive.changed_log import Case, note_of, rows, trim
 from tests.support.retention_tools import Disk, used
 from tests.support.small_store import SEGMENT, open_small, segments
 
@@ -163,7 +163,6 @@ def test_a_shipment_is_refused_where_nothing_is_in_common(
 ) -> None:
     """The log went on until no segment is left that the archive has, by a rule that keeps nothing."""
     case = cut("beyond")
-    taken_back(case)
     trim(case)
     for uri in (case.uri, case.with_tail):
         before = rows(uri)

@@ -293,7 +293,7 @@ FILES: Final = {
     "group_offsets": "commit journal",
     "timers": "timers",
     "timer_state": "timers",
-    "shipped": "tests/archive/test_shipping.py",
+    "shipped": "tests/archive/test_changed_logs.py",
     "retention": "a history: no offset of it is believed",
     "replication": "tests/replication/test_epochs.py",
     "live": "files of the log",

@@ -13,7 +13,8 @@ names its log (`log_place`): a log may grow again before anybody looks.
 | delay levels, timers | forgotten here: what was delivered is found in the log |
 | half messages, their ends, commits of transactions | by `ConsumerOffsets.clamp`: read again |
 | offsets of groups, with their journal | by `ConsumerOffsets.clamp`: to the end of the queue |
-| what was shipped, bookmarks | each compares its own place |
+| what was shipped | emptied here: nothing shows any more that the log goes on its archives |
+| bookmarks | each compares its own record |
 | queues, index, unique ids, `queue_ends`, `queue_files` | recovery makes them from the log |
 | `positions`, `blocked_queues`, `recovery.json`, `cut.json` | each open writes or ends them |
 | `replication.json` | its epochs end where the log ends; the last bytes are compared |
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.layout.atomic_files import remove_state_file
+from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
 from rocketstore.log.queues.units import PRE_BLANK_SIZE
 from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, RecoveryReport
 
@@ -168,7 +169,13 @@ def take_back(report: RecoveryReport, layout: StoreLayout) -> RecoveryReport:
         OSError: a file cannot be removed.
     """
     why = "taken back, as the log lost its end: what was delivered is found in it"
-    return with_guesses(report, [f"{name} {why}" for name in forget_delays(layout)])
+    taken = [f"{name} {why}" for name in forget_delays(layout)]
+    if layout.shipped.exists():
+        write_state_file(layout, layout.shipped, "{}\n")
+        taken.append(
+            "the note of shipments emptied, as the log lost its end and goes on no archive"
+        )
+    return with_guesses(report, taken)
 
 
 def forget_delays(layout: StoreLayout) -> list[str]:
