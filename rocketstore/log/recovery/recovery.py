@@ -282,6 +282,7 @@ class _Recovery:
             durable=own.flushed if own is not None and not foreign else -1,
             window=window,
             shown=self.marks.shown,
+            stopped_at=self._stopped_at(),
             clean=resumed.clean if resumed is not None else self.marks.clean,
             check_crc=check_crc,
             foreign=EVERYWHERE if self.another else self.marks.foreign,
@@ -313,6 +314,12 @@ class _Recovery:
         else:
             repair.plan(walk, whole_tail=self.mode != "clean")
         return _report(self, walk, repair, began)
+
+    def _stopped_at(self) -> int:
+        """Where the last stop, a clean one of ours, noted the end of the log; -1 without one."""
+        noted = self.marks.own
+        ours = self.marks.ours and self.marks.clean and not self.another
+        return noted.flushed if ours and noted is not None and noted.clean else -1
 
     def _limit(self, rules: Rules) -> int | None:
         """Where the log ends if that is known before the walk: a cut that was begun is finished
