@@ -1,7 +1,7 @@
 """What a table of stored offsets says: {"topic@group": {"queue id": offset}}.
 
-Functions of a table alone. RocketMQ and hands may have left anything in it; what makes no sense is
-no offset, and stays.
+Functions of a table alone, and one of a table and its journal: `read_together`. RocketMQ and hands
+may have left anything in a table; what makes no sense is no offset, and stays.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.consuming.commit_journal import Mark
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from rocketstore.consuming.commit_journal import Moved
+    from rocketstore.consuming.commit_journal import Journal, Moved
 
 __all__ = [
     "BELIEVED_MAX",
     "MAX_OFFSET",
     "entries_without_sense",
     "floors_in",
-    "goes_back",
     "groups_in",
     "offsets_of",
+    "read_together",
     "rows_of",
     "split_key",
-    "with_commits",
 ]
 
+#: The two files, as texts name them.
+JSON: Final = "config/consumerOffset.json"
+JOURNAL: Final = "rocketstore/group_offsets"
 QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 # RocketMQ's own bound of a queue offset: a signed 64-bit number.
 MAX_OFFSET = (1 << 63) - 1
@@ -36,30 +39,49 @@ MAX_OFFSET = (1 << 63) - 1
 BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
 
 
-def with_commits(merged: dict[str, object], commits: Collection[Moved]) -> dict[str, object]:
-    """The table with the commits that it lacks. Where the file no longer holds what a commit found
-    there, a merge or another program has stored a newer offset, which counts."""
+def read_together(
+    document: Mapping[str, object], journal: Journal, *, ours: bool
+) -> tuple[dict[str, object], tuple[str, ...]]:
+    """The table of the JSON with the commits that it lacks, and what shows that one of the two files
+    is not as rocketstore left it, in sentences. `ours`: no other program wrote the store since."""
+    merged = document.get("offsetTable", {})
+    assert isinstance(merged, dict)
+    mark, doubts = Mark.in_document(document), []
+    first = mark.merged if mark else journal.merged
+    sound = mark is not None and Mark.of(merged, mark.merged) == mark
+    if mark is None and ours and journal.end > 1:
+        doubts.append(
+            f"{JSON} is missing, empty or not the file that rocketstore wrote: groups that it "
+            f"lacks begin anew, but for their last commits in {JOURNAL}"
+        )
+    elif mark is not None and not sound:
+        doubts.append(f"{JSON} was changed since rocketstore wrote it: what it says counts")
+    elif first < journal.merged:
+        doubts.append(f"{JSON} is an older copy: newer commits count as far as {JOURNAL} has them")
+    fault = journal.fault if mark or journal.end > 1 else ""
+    if found := "; ".join(filter(None, (fault, journal.damage(first)))):
+        doubts.append(f"{JOURNAL}: {found}: commits that {JSON} lacks may be gone")
+    elif first > journal.end:
+        doubts.append(
+            f"{JOURNAL} is zeroed or an older copy: commits that {JSON} lacks may be gone"
+        )
+    return _with_commits(merged, journal.commits(first), sound=sound, ours=ours), tuple(doubts)
+
+
+def _with_commits(
+    merged: dict[str, object], commits: Collection[Moved], *, sound: bool, ours: bool
+) -> dict[str, object]:
+    """The table with the commits that it lacks. `sound`: all of them are newer. Else another program
+    has stored a newer offset where the table no longer holds what a commit found there, and that
+    one counts; where it holds none and the store is `ours`, it was lost."""
     table = dict(merged)
     base = {key: dict(offsets_of(merged.get(key))) for key in {one.key for one in commits}}
     for key, queue_id, was, now in commits:
-        if base[key].get(queue_id) == was:
+        held = base[key].get(queue_id)
+        if sound or held == was or (ours and held is None):
             row = table.get(key)
             table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
     return table
-
-
-def goes_back(
-    merged: Mapping[str, object], held: Mapping[str, object], new: Mapping[str, object]
-) -> bool:
-    """Whether a commit that `held` has, and the file, `merged`, has not, would count again over the
-    table `new`: it has for that queue what the commit found in the file."""
-    for key, row in held.items():
-        was = merged.get(key)
-        if row is not was and row is not new.get(key):
-            old, next_ = dict(offsets_of(was)), dict(offsets_of(new.get(key)))
-            if any(next_.get(n) == old.get(n) != at for n, at in offsets_of(row)):
-                return True
-    return False
 
 
 def split_key(key: str) -> tuple[str, str] | None:

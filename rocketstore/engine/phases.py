@@ -338,8 +338,9 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
         queues.note_rebuilt(report.end)
     queues.know_ends(report.end)
-    offsets = recovered_offsets(layout, queues, read_only=request.lock is None)
-    report = returned.named_in(with_set_back(report, offsets.set_back))
+    read_only = request.lock is None
+    offsets = recovered_offsets(layout, queues, read_only=read_only, ours=claimed.ours)
+    report = returned.named_in(with_set_back(report, offsets.set_back, offsets.doubts))
     parts = ReadParts(
         path=request.path,
         layout=layout,
