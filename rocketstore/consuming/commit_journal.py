@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-__all__ = ["JOURNAL_BYTES", "CommitJournal", "Journal", "Mark", "Moved", "journal_stamp"]
+__all__ = ["JOURNAL_BYTES", "CommitJournal", "Journal", "Moved", "journal_stamp", "mark_of"]
 
 #: Length of the file. A commit that does not fit goes into the JSON.
 JOURNAL_BYTES: Final = 256 << 10
@@ -39,7 +39,6 @@ MAGIC: Final = b"RSCOMIT2"
 HEAD: Final = struct.Struct("<8sIHHHHQQ")
 CHECKED_FROM: Final = 12
 ROOM: Final = BLOCK - HEAD.size
-NUMBER_MAX: Final = 1 << 62
 #: Blocks that a text names, a count, and bytes of what each says.
 NAMED_MAX: Final = 3
 SHOWN_MAX: Final = 100
@@ -54,42 +53,12 @@ class Moved(NamedTuple):
     now: int
 
 
-class Mark(NamedTuple):
-    """What the JSON says of itself: the first block whose commits it lacks, and its checksum."""
-
-    merged: int
-    crc: int
-
-    @classmethod
-    def of(cls, table: Mapping[str, object], merged: int) -> Mark:
-        return cls(merged, zlib.crc32(json.dumps(table, sort_keys=True).encode()))
-
-    @classmethod
-    def in_document(cls, document: Mapping[str, object]) -> Mark | None:
-        """None: another program wrote the document."""
-        ours = document.get("rocketstore")
-        if isinstance(ours, dict):
-            merged, crc = ours.get("merged"), ours.get("crc")
-            if type(merged) is int and type(crc) is int and 0 < merged < NUMBER_MAX:
-                return cls(merged, crc)
-        return None
-
-
 class Journal:
     """What the file of a journal holds. Never raises on what its bytes are."""
 
     def __init__(self, path: Path) -> None:
-        self._content, self.fault = b"", ""
-        #: Whether commits can be written to it, or it can be made.
-        self.usable = True
-        try:
-            self._content = _content(path)
-            if len(self._content) != JOURNAL_BYTES:
-                self.fault = f"it has {len(self._content)} bytes, not {JOURNAL_BYTES}"
-        except FileNotFoundError:
-            self.fault = "it is gone"
-        except ValueError as error:
-            self.fault, self.usable = f"it is {error}", False
+        #: `usable`: whether commits can be written to it, or it can be made.
+        self._content, self.fault, self.usable = _content(path)
         blocks = (_block(self._content, at) for at in range(0, JOURNAL_BYTES, BLOCK))
         self._blocks = {one.number: one for one in blocks if one is not None}
         newest = self._blocks[max(self._blocks)] if self._blocks else _Block(0, -1, 0, 0, b"")
@@ -104,9 +73,8 @@ class Journal:
         found: list[Moved] = []
         for number in self._numbers(first):
             begin = self._blocks.get(number)
-            if begin is None or begin.before:
-                continue
-            parts = [self._blocks.get(number + n) for n in range(begin.left + 1)]
+            left = begin.left if begin is not None and not begin.before else -1
+            parts = [self._blocks.get(number + n) for n in range(left + 1)]
             if all(parts):
                 found += _moved(b"".join(part.text for part in parts if part))
         return found
@@ -117,8 +85,7 @@ class Journal:
         numbers = [n for n in (*self._numbers(first), self.end) if n not in self._blocks]
         bad = [n for n in numbers if n < self._last or self._is_changed(_place_of(n))]
         shown = "; ".join(f"{n} ({self._legible(n)})" for n in bad[:NAMED_MAX])
-        more = f" and {len(bad) - NAMED_MAX} more" if len(bad) > NAMED_MAX else ""
-        return f"damaged at block {shown}{more}" if bad else ""
+        return f"damaged at block {shown}{' …' * (len(bad) > NAMED_MAX)}" if bad else ""
 
     def _numbers(self, first: int) -> range:
         return range(max(first, self.end - JOURNAL_BYTES // BLOCK), self.end)
@@ -149,10 +116,9 @@ class CommitJournal:
         #: this run.
         self.failed = False
 
-    def follow(self, found: Journal, mark: Mark | None, *, begun: bool) -> None:
+    def follow(self, found: Journal, merged: int, *, begun: bool) -> None:
         """Goes on after what was found. `begun`: both files are as the last merge left them."""
-        self._merged = mark.merged if mark else 0
-        self._next = max(found.end, self._merged)
+        self._merged, self._next = merged, max(found.end, merged)
         self._begun, self._usable = begun, found.usable
 
     def add(self, moved: Iterable[Moved], *, sync: bool) -> bool:
@@ -222,13 +188,12 @@ class CommitJournal:
     def _write(self, text: bytes) -> None:
         """A record at the end of the ring; `failed` until the caller knows that it is there."""
         parts = [text[at : at + ROOM] for at in range(0, max(1, len(text)), ROOM)]
-        first, last = self._next, len(parts) - 1
-        numbers = (first, self._merged)
-        self.failed = True
+        number, last, at = self._next, len(parts) - 1, _place_of(self._next)
         self._next += len(parts)  # also where the write fails: no other record gets the number
-        data = b"".join(_bytes_of(part, n, last - n, *numbers) for n, part in enumerate(parts))
-        at = _place_of(first)
-        self.unsynced = True
+        self.failed = self.unsynced = True
+        data = b"".join(
+            _bytes_of(part, n, last - n, number + n, self._merged) for n, part in enumerate(parts)
+        )
         syscalls.pwrite(self._fd, data[: JOURNAL_BYTES - at], at)
         if at + len(data) > JOURNAL_BYTES:
             syscalls.pwrite(self._fd, data[JOURNAL_BYTES - at :], 0)
@@ -242,40 +207,48 @@ class _Block(NamedTuple):
     text: bytes
 
 
+def mark_of(table: Mapping[str, object], merged: int) -> dict[str, int]:
+    """What the JSON says of itself: the first block whose commits its table lacks, and a
+    checksum."""
+    return {"merged": merged, "crc": zlib.crc32(json.dumps(table, sort_keys=True).encode())}
+
+
 def journal_stamp(path: Path) -> int:
-    """Another number for another content; 0 without a journal."""
-    try:
-        return zlib.crc32(_content(path))
-    except (FileNotFoundError, ValueError):
-        return 0
+    """Another number for another content."""
+    return zlib.crc32(_content(path)[0])
 
 
-def _content(path: Path) -> bytes:
-    """ValueError: not a plain file."""
-    fd = open_plain_file(path)
+def _content(path: Path) -> tuple[bytes, str, bool]:
+    """The bytes of the file, what is wrong with it as a whole, and whether it can be written."""
     try:
-        return syscalls.pread(fd, JOURNAL_BYTES, 0)
+        fd = open_plain_file(path)
+    except FileNotFoundError:
+        return b"", "it is gone", True
+    except ValueError as error:
+        return b"", f"it is {error}", False
+    try:
+        data = syscalls.pread(fd, JOURNAL_BYTES, 0)
     finally:
         syscalls.close(fd)
+    short = f"it has {len(data)} bytes, not {JOURNAL_BYTES}"
+    return data, short if len(data) < JOURNAL_BYTES else "", True
 
 
-def _bytes_of(part: bytes, before: int, left: int, first: int, merged: int) -> bytes:
-    fields = struct.pack("<HHHHQQ", len(part), before, left, 0, first + before, merged) + part
-    fields = fields.ljust(BLOCK - CHECKED_FROM, b"\0")
+def _bytes_of(part: bytes, before: int, left: int, number: int, merged: int) -> bytes:
+    fields = struct.pack("<HHHHQQ", len(part), before, left, 0, number, merged)
+    fields = (fields + part).ljust(BLOCK - CHECKED_FROM, b"\0")
     return MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields
 
 
 def _block(content: bytes, at: int) -> _Block | None:
     """The block at this position of the file; None: there is none, or it is changed."""
     data = content[at : at + BLOCK]
-    if len(data) < BLOCK:
+    if data[: len(MAGIC)] != MAGIC or len(data) < BLOCK:
         return None
-    magic, crc, length, before, left, _, number, merged = HEAD.unpack_from(data)
-    end = HEAD.size + length
-    if magic != MAGIC or end > BLOCK or zlib.crc32(data[CHECKED_FROM:]) != crc:
-        return None
-    here = _place_of(number) == at and number < NUMBER_MAX
-    return _Block(before, left, number, merged, data[HEAD.size : end]) if here else None
+    _, crc, length, before, left, _, number, merged = HEAD.unpack_from(data)
+    whole = zlib.crc32(data[CHECKED_FROM:]) == crc and number >> 62 == 0 and _place_of(number) == at
+    text = data[HEAD.size : HEAD.size + length]
+    return _Block(before, left, number, merged, text) if whole else None
 
 
 def _place_of(number: int) -> int:
@@ -292,7 +265,5 @@ def _moved(text: bytes) -> list[Moved]:
 
 
 def _makes_sense(row: Moved) -> bool:
-    numbers = [row.queue_id, row.now, *([] if row.was is None else [row.was])]
-    return type(row.key) is str and all(
-        type(number) is int and 0 <= number < 1 << 63 for number in numbers
-    )
+    numbers = (row.queue_id, row.now, row.was or 0)
+    return type(row.key) is str and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers)

@@ -27,7 +27,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.consuming.commit_journal import CommitJournal, Journal, Mark, Moved
+from rocketstore.consuming.commit_journal import CommitJournal, Journal, Moved, mark_of
 from rocketstore.consuming.group_claims import Claim, GroupClaimedError
 from rocketstore.consuming.offset_tables import (
     BELIEVED_MAX,
@@ -116,16 +116,14 @@ class ConsumerOffsets:
         if not isinstance(document.get("offsetTable", {}), dict):
             logger.warning("%s: offsetTable is not an object; it counts as empty", path)
             document = {**document, "offsetTable": {}}
-        merged, mark = document.get("offsetTable", {}), Mark.in_document(document)
-        table, doubts = read_together(document, journal, ours=ours)
-        newer = table != merged
-        begun = mark is not None and not newer and not doubts
+        merged, table, mark, doubts = read_together(document, journal, ours=ours)
+        newer = table != merged or bool(doubts)
         with self._turn:
             self._document = {**document, "offsetTable": table} if newer else document
             self._merged, self.doubts = merged, doubts
-            known = begun or (journal.end < 2 and not doubts)  # what others left is marked, too
-            self._unmerged_since_s = None if known else 0.0
-            self._journal.follow(journal, mark, begun=begun)
+            # What another program left is marked, too.
+            self._unmerged_since_s = 0.0 if newer or (not mark and journal.end > 1) else None
+            self._journal.follow(journal, mark, begun=bool(mark) and not newer)
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
@@ -461,15 +459,15 @@ class ConsumerOffsets:
         document = {**self._document, "offsetTable": table}
         if not self._read_only:
             own = self.own if own is None else own
-            mark = Mark.of(table, self._journal.before_merge())
+            merged = self._journal.before_merge()
             named = {"own": sorted(own)} if own else {}
-            document["rocketstore"] = {**named, **mark._asdict()}
+            document["rocketstore"] = {**named, **mark_of(table, merged)}
             text = json_text(document)
             self._check_size(text)
             self._keep_copy()
             write_state_file(self._layout, self._layout.consumer_offsets, text)
             self._document, self._merged = document, table
-            self._journal.after_merge(mark.merged)
+            self._journal.after_merge(merged)
             self._unmerged_since_s = None
         self._document = document
 

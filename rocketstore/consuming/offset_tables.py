@@ -7,9 +7,9 @@ may have left anything in a table; what makes no sense is no offset, and stays.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketstore.consuming.commit_journal import Mark
+from rocketstore.consuming.commit_journal import mark_of
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 
 if TYPE_CHECKING:
@@ -39,33 +39,41 @@ MAX_OFFSET = (1 << 63) - 1
 BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
 
 
-def read_together(
-    document: Mapping[str, object], journal: Journal, *, ours: bool
-) -> tuple[dict[str, object], tuple[str, ...]]:
-    """The table of the JSON with the commits that it lacks, and what shows that one of the two files
-    is not as rocketstore left it, in sentences. `ours`: no other program wrote the store since."""
-    merged = document.get("offsetTable", {})
+class Together(NamedTuple):
+    """What JSON and journal say together."""
+
+    #: The table of the JSON, and that with the commits that it lacks.
+    merged: dict[str, object]
+    table: dict[str, object]
+    #: The first block of the journal whose commits the JSON lacks, as it says; 0: it does not.
+    mark: int
+    #: What shows that one of the two files is not as rocketstore left it, in sentences.
+    doubts: tuple[str, ...]
+
+
+def read_together(document: Mapping[str, object], journal: Journal, *, ours: bool) -> Together:
+    """`ours`: no other program wrote the store since."""
+    merged, said = document.get("offsetTable", {}), document.get("rocketstore")
     assert isinstance(merged, dict)
-    mark, doubts = Mark.in_document(document), []
-    first = mark.merged if mark else journal.merged
-    sound = mark is not None and Mark.of(merged, mark.merged) == mark
-    if mark is None and ours and journal.end > 1:
+    found = said.get("merged") if isinstance(said, dict) else None
+    mark = found if type(found) is int and 0 < found < MAX_OFFSET else 0
+    sound = isinstance(said, dict) and said.items() >= mark_of(merged, mark).items()
+    first, doubts = mark or journal.merged, []
+    if not mark and ours and journal.end > 1:
         doubts.append(
             f"{JSON} is missing, empty or not the file that rocketstore wrote: groups that it "
             f"lacks begin anew, but for their last commits in {JOURNAL}"
         )
-    elif mark is not None and not sound:
+    elif mark and not sound:
         doubts.append(f"{JSON} was changed since rocketstore wrote it: what it says counts")
     elif first < journal.merged:
         doubts.append(f"{JSON} is an older copy: newer commits count as far as {JOURNAL} has them")
-    fault = journal.fault if mark or journal.end > 1 else ""
-    if found := "; ".join(filter(None, (fault, journal.damage(first)))):
-        doubts.append(f"{JOURNAL}: {found}: commits that {JSON} lacks may be gone")
-    elif first > journal.end:
-        doubts.append(
-            f"{JOURNAL} is zeroed or an older copy: commits that {JSON} lacks may be gone"
-        )
-    return _with_commits(merged, journal.commits(first), sound=sound, ours=ours), tuple(doubts)
+    whole = journal.fault if mark or journal.end > 1 else ""
+    older = "it is zeroed or an older copy" if first > journal.end and not whole else ""
+    if wrong := "; ".join(filter(None, (whole, older, journal.damage(first)))):
+        doubts.append(f"{JOURNAL}: {wrong}: commits that {JSON} lacks may be gone")
+    table = _with_commits(merged, journal.commits(first), sound=sound, ours=ours)
+    return Together(merged, table, mark, tuple(doubts))
 
 
 def _with_commits(

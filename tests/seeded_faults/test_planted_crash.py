@@ -176,7 +176,7 @@ FAULTS = (
                 (
                     "            self._keep_copy()\n"
                     "            write_state_file(self._layout, self._layout.consumer",
-                    "            self._journal.after_merge(mark.merged)\n"
+                    "            self._journal.after_merge(merged)\n"
                     "            self._keep_copy()\n"
                     "            write_state_file(self._layout, self._layout.consumer",
                 ),
@@ -209,7 +209,7 @@ FAULTS = (
         Fault(
             "merged_commits_count_again",
             "rocketstore/consuming/offset_tables.py",
-            (("    first = mark.merged if mark else journal.merged\n", "    first = 0\n"),),
+            (("    first, doubts = mark or journal.merged, []\n", "    first, doubts = 0, []\n"),),
         ),
         (JOURNAL,),
     ),
