@@ -137,8 +137,11 @@ def _syntax_error(expression: str, field: str) -> CronSyntaxError:
         return CronSyntaxError(
             expression, at, "five fields are wanted, as in: 30 9 * * MON-FRI, or six with seconds"
         )
+    word = fields[names.index(field)]
     hint = f"{field}: {_FIELDS[field]}; several are 1,3, a range is 1-5, each second one is */2"
-    return CronSyntaxError(expression, fields[names.index(field)].start(), hint)
+    if field == "day-of-month" and {*re.findall("[0-9]+", word[0])} <= {"30", "31"}:
+        hint = f"{field}: no month that the expression names has day {word[0]}"
+    return CronSyntaxError(expression, word.start(), hint)
 
 
 def _zone(name: str) -> datetime.tzinfo:
@@ -251,5 +254,6 @@ def _first_ms(every: str, start_ms: int | None, now_ms: int) -> int:
     else:
         due_ms = following_ms({EVERY: every}, start_ms, now_ms)
     if due_ms is None or due_ms > LATEST_MS:
-        raise MessageRejectedError(f"every = {every!r}: no time follows before the year 10000")
+        said = repr(every.split(" ", 2)[2]) if interval is None else f"{interval} ms"
+        raise MessageRejectedError(f"every = {said}: no time follows before the year 10000")
     return due_ms
