@@ -18,6 +18,7 @@ from rocketstore.consuming.group_offsets import recovered_offsets
 from rocketstore.engine.catch_up import CatchUp
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.open_files import (
+    check_file_limit,
     fit_config,
     fit_index_tags,
     fit_shapes,
@@ -198,6 +199,8 @@ def load(opening: Opening, claimed: Claimed) -> Loaded:
     guesses = (*restored, *guesses)
     noted = None if state is None else state.index_tags
     config = fit_index_tags(request, config, log, noted, ours=claimed.ours)
+    if request.lock is not None:
+        check_file_limit(config)
     if request.lock is not None and state is not None:
         state = remember_shapes(request.layout, state, config)
     own = None if request.options.untrusted else opening.own_file.load()
