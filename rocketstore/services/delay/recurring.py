@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocketstore.services.delay.timers import Timers
     from rocketstore.values.arguments import Body
 
-__all__ = ["every_of", "following_ms", "repeat"]
+__all__ = ["every_of", "following_ms", "repeat", "sooner_ms"]
 
 LENGTH_MAX: Final = 256
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -102,6 +102,18 @@ def following_ms(properties: Mapping[str, str], due_ms: int, now_ms: int) -> int
     if (interval := _interval_ms(every)) is None:
         return next_ms(every, max(due_ms, now_ms))
     return next_ms(every, due_ms + max(0, now_ms - due_ms) // interval * interval)
+
+
+def sooner_ms(properties: Mapping[str, str], stored_ms: int, due_ms: int, now_ms: int) -> int:
+    """When a message comes that was stored by a clock ahead of now: what waits for a span waits no
+    longer than that. What waits for a time that was named keeps it.
+
+    Raises: as `next_ms`, also for what waits for no span.
+    """
+    every = properties.get(EVERY) or f"ms {properties.get('TIMER_DELAY_MS')}"
+    then_ms, sooner = next_ms(every, stored_ms + 1), next_ms(every, now_ms)
+    named = then_ms is None or due_ms > then_ms or stored_ms <= now_ms
+    return due_ms if named or sooner is None else min(due_ms, sooner)
 
 
 def _interval_ms(every: str) -> int | None:
