@@ -134,15 +134,10 @@ def _command(report: VerifyReport, found: set[tuple[FaultKind, str]], store: str
         return ""  # the old units may be the last that know what such a record was
     if "derived" in kinds:
         return f"rocketstore rebuild {store} makes queues and index again from the log"
-    if ("offsets", "doubt") in found:
-        return (
-            f"restore config/consumerOffset.json from a copy, or rocketstore recover {store} takes "
-            "the stored offsets as they are, and keeps the old file in rocketstore/quarantine"
-        )
     if "offsets" in kinds:
         return (
-            f"rocketstore recover {store} sets the offsets back to the ends of their queues, and "
-            "keeps the old file in rocketstore/quarantine"
+            f"rocketstore recover {store} sets the offsets back to the ends of their queues, takes "
+            "all others as they are, and keeps the old file in rocketstore/quarantine"
         )
     return ""
 

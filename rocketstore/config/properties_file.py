@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 from typing import TYPE_CHECKING, Final
@@ -27,8 +26,8 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         raise ConfigError(
             "properties", os.fspath(path), f"must be at most {PROPERTIES_BYTES_MAX} bytes"
         )
-    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text = data.decode("utf-16" if marked else "utf-8-sig", errors="replace")
+    utf_16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    text = data.decode("utf-16" if utf_16 else "utf-8-sig", errors="replace")
     if "\0" in text:  # else no name of an option would be known
         raise ConfigError("properties", os.fspath(path), "is no text in UTF-8: save it as UTF-8")
     found = {}

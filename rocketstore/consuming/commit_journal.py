@@ -73,8 +73,8 @@ class Journal:
         found: list[Moved] = []
         for number in self._numbers(first):
             begin = self._blocks.get(number)
-            left = begin.left if begin is not None and not begin.before else -1
-            parts = [self._blocks.get(number + n) for n in range(left + 1)]
+            length = begin.left + 1 if begin is not None and not begin.before else 0
+            parts = [self._blocks.get(number + n) for n in range(length)]
             if all(parts):
                 found += _moved(b"".join(part.text for part in parts if part))
         return found
@@ -84,8 +84,11 @@ class Journal:
         A record at the end that was not written whole is none."""
         numbers = [n for n in (*self._numbers(first), self.end) if n not in self._blocks]
         bad = [n for n in numbers if n < self._last or self._is_changed(_place_of(n))]
-        shown = "; ".join(f"{n} ({self._legible(n)})" for n in bad[:NAMED_MAX])
-        return f"damaged at block {shown}{' …' * (len(bad) > NAMED_MAX)}" if bad else ""
+        texts = (
+            (n, self._content[_place_of(n) + HEAD.size :][:SHOWN_MAX]) for n in bad[:NAMED_MAX]
+        )
+        shown = "; ".join(f"{n} ({text.rstrip(bytes(1))!a})" for n, text in texts)
+        return f"damaged at block {shown}" if bad else ""
 
     def _numbers(self, first: int) -> range:
         return range(max(first, self.end - JOURNAL_BYTES // BLOCK), self.end)
@@ -93,11 +96,6 @@ class Journal:
     def _is_changed(self, at: int) -> bool:
         """Whether something lies there that is no block, neither this one nor an older one."""
         return any(self._content[at : at + BLOCK]) and _block(self._content, at) is None
-
-    def _legible(self, number: int) -> str:
-        at = _place_of(number)
-        text = self._content[at + HEAD.size : at + BLOCK].rstrip(b"\0")
-        return ascii(text[:SHOWN_MAX].decode(errors="replace"))
 
 
 class CommitJournal:
@@ -126,6 +124,8 @@ class CommitJournal:
         first, and nothing was written.
 
         Raises:
+            DiskFullError: the journal has no blocks, and there is no room for them; nothing was
+                written.
             OSError: it may be in the file or not; `failed` from here on.
         """
         if self.failed or not self._begun or not self._usable:
@@ -136,7 +136,6 @@ class CommitJournal:
         taken = self._next - self._merged + -(-len(text) // ROOM)
         if taken >= JOURNAL_BYTES // BLOCK:  # one is kept for the note of the merge
             return False
-        self._open()
         self._write(text)
         if sync:
             self.sync()
@@ -156,37 +155,30 @@ class CommitJournal:
         Raises:
             DiskFullError: the journal has no blocks yet, and there is no room for them.
         """
-        if self._usable:
-            self._open()
-            if not self._next:
-                self._note()
-            self.sync()
+        if not self._next:
+            self.after_merge(0)
+        self.sync()
         return max(1, self._next)
 
     def after_merge(self, merged: int) -> None:
-        """The JSON holds all commits before this block, durably."""
-        self._merged, self._begun = merged, True
+        """The JSON holds all commits before this block, durably, which a record without commits
+        says. 0: there is no JSON yet."""
+        self._merged, self._begun = merged, merged > 0
         if self._usable:
-            self._note()
+            failed = self.failed
+            self._write(b"")
+            self.sync()
+            self.failed = failed
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             syscalls.close(fd)
 
-    def _open(self) -> None:
-        if self._fd < 0:
-            self._fd = open_fixed_file(self._path, JOURNAL_BYTES, "commits")
-
-    def _note(self) -> None:
-        """A record without commits says how far the JSON has come."""
-        failed = self.failed
-        self._write(b"")
-        self.sync()
-        self.failed = failed
-
     def _write(self, text: bytes) -> None:
         """A record at the end of the ring; `failed` until the caller knows that it is there."""
+        if self._fd < 0:
+            self._fd = open_fixed_file(self._path, JOURNAL_BYTES, "commits")
         parts = [text[at : at + ROOM] for at in range(0, max(1, len(text)), ROOM)]
         number, last, at = self._next, len(parts) - 1, _place_of(self._next)
         self._next += len(parts)  # also where the write fails: no other record gets the number

@@ -47,7 +47,6 @@ from rocketstore.errors import (
     StoreReadOnlyError,
 )
 from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.paths import check_group
 from rocketstore.log.layout.rocketmq_json import json_text, read_json
 from rocketstore.log.recovery.quarantine import keep_state_file
@@ -100,13 +99,11 @@ class ConsumerOffsets:
         # The largest offset of each queue, and the table that they are in.
         self._floors: tuple[dict[str, object], dict[tuple[str, int], int]] = {}, {}
 
-    def load(self, *, ours: bool | None = None) -> None:
+    def load(self, *, ours: bool = False) -> None:
         """Reads the file, or its `.bak`; one that is no use is reported and counts as empty.
-        `ours`: whether rocketstore wrote the store last; None: by its lock."""
+        `ours`: whether rocketstore wrote the store last."""
         # In front of the file: a merge between the two looks leaves the file as the newer one.
         journal = Journal(self._layout.group_offsets)
-        if ours is None:
-            ours = rocketstore_wrote_last(self._layout)
         path = self._layout.consumer_offsets
         document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH)
         if not isinstance(document, dict):
@@ -116,7 +113,8 @@ class ConsumerOffsets:
         if not isinstance(document.get("offsetTable", {}), dict):
             logger.warning("%s: offsetTable is not an object; it counts as empty", path)
             document = {**document, "offsetTable": {}}
-        merged, table, mark, doubts = read_together(document, journal, ours=ours)
+        merged = document.get("offsetTable", {})
+        table, mark, doubts = read_together(merged, document.get("rocketstore"), journal, ours=ours)
         newer = table != merged or bool(doubts)
         with self._turn:
             self._document = {**document, "offsetTable": table} if newer else document

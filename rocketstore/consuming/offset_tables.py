@@ -7,7 +7,7 @@ may have left anything in a table; what makes no sense is no offset, and stays.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rocketstore.consuming.commit_journal import mark_of
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
@@ -39,22 +39,15 @@ MAX_OFFSET = (1 << 63) - 1
 BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
 
 
-class Together(NamedTuple):
-    """What JSON and journal say together."""
+def read_together(
+    merged: dict[str, object], said: object, journal: Journal, *, ours: bool
+) -> tuple[dict[str, object], int, tuple[str, ...]]:
+    """The table with the commits that it lacks; the first block of the journal whose commits it
+    lacks, as the JSON says, 0 where it does not; and what shows that one of the two files is not as
+    rocketstore left it, in sentences.
 
-    #: The table of the JSON, and that with the commits that it lacks.
-    merged: dict[str, object]
-    table: dict[str, object]
-    #: The first block of the journal whose commits the JSON lacks, as it says; 0: it does not.
-    mark: int
-    #: What shows that one of the two files is not as rocketstore left it, in sentences.
-    doubts: tuple[str, ...]
-
-
-def read_together(document: Mapping[str, object], journal: Journal, *, ours: bool) -> Together:
-    """`ours`: no other program wrote the store since."""
-    merged, said = document.get("offsetTable", {}), document.get("rocketstore")
-    assert isinstance(merged, dict)
+    `merged`, `said`: table and member of the JSON. `ours`: no other program wrote the store since.
+    """
     found = said.get("merged") if isinstance(said, dict) else None
     mark = found if type(found) is int and 0 < found < MAX_OFFSET else 0
     sound = isinstance(said, dict) and said.items() >= mark_of(merged, mark).items()
@@ -73,7 +66,7 @@ def read_together(document: Mapping[str, object], journal: Journal, *, ours: boo
     if wrong := "; ".join(filter(None, (whole, older, journal.damage(first)))):
         doubts.append(f"{JOURNAL}: {wrong}: commits that {JSON} lacks may be gone")
     table = _with_commits(merged, journal.commits(first), sound=sound, ours=ours)
-    return Together(merged, table, mark, tuple(doubts))
+    return table, mark, tuple(doubts)
 
 
 def _with_commits(

@@ -218,16 +218,15 @@ def check_file_limit(config: StoreConfig) -> None:
     """Raises ConfigError where this process may not write files as long as the store makes them:
     the kernel would refuse them one by one, later."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    shape = Shape(config.index_slots, config.index_entries)
-    for name, size in (
-        ("commit_log_file_size_bytes", config.commit_log_file_size_bytes),
-        ("consume_queue_file_size_bytes", config.consume_queue_file_size_bytes),
-        ("index_entries", shape.file_size if config.index_enabled else 0),
-    ):
-        if size > limit != resource.RLIM_INFINITY:
-            allowed = f"this process may write {limit} (RLIMIT_FSIZE): raise that by ulimit -f"
-            text = f"its files have {size} bytes, and {allowed}, or make the files smaller"
-            raise ConfigError(name, getattr(config, name), text)
+    index = Shape(config.index_slots, config.index_entries).file_size if config.index_enabled else 0
+    size = max(config.commit_log_file_size_bytes, config.consume_queue_file_size_bytes, index)
+    if size > limit != resource.RLIM_INFINITY:
+        raise ConfigError(
+            "RLIMIT_FSIZE",
+            limit,
+            f"the store makes files of {size} bytes{' (its index)' * (size == index)}: raise it by "
+            "ulimit -f, or make its files smaller",
+        )
 
 
 def _index_shape(layout: StoreLayout, state: StoreState | None) -> Shape | None:

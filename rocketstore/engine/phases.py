@@ -199,12 +199,10 @@ def load(opening: Opening, claimed: Claimed) -> Loaded:
     guesses = (*restored, *guesses)
     noted = None if state is None else state.index_tags
     config = fit_index_tags(request, config, log, noted, ours=claimed.ours)
-    if request.lock is not None:
-        check_file_limit(config)
-    if request.lock is not None and state is not None:
-        state = remember_shapes(request.layout, state, config)
     own = None if request.options.untrusted else opening.own_file.load()
     if request.lock is not None:
+        check_file_limit(config)
+        state = remember_shapes(request.layout, state, config) if state is not None else None
         opening.stop.begin()
     positions = Positions()
     rocksdb = rocksdb_queues(request.layout)

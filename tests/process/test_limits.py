@@ -88,10 +88,10 @@ def test_a_file_size_limit_is_an_error_not_a_signal(tmp_path: Path, durability: 
     [
         (
             {"commit_log_file_size_bytes": MIB, "write_buffer_bytes": MIB},
-            f"_bytes = {MIB}: its files",
+            f"files of {MIB} bytes:",
         ),
-        ({"consume_queue_file_size_bytes": 400_000}, "consume_queue_file_size_bytes = 400000: its"),
-        ({"index_entries": 20_000}, "index_entries = 20000: its files have 40"),
+        ({"consume_queue_file_size_bytes": 400_000}, "files of 400000 bytes:"),
+        ({"index_entries": 20_000}, "files of 40.* .its index.:"),
         ({"index_entries": 20_000, "index_enabled": False}, ""),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_limit_below_the_files_of_a_store_refuses_the_open(
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         if named:
-            with pytest.raises(ConfigError, match=f"{named}.*{limit} .RLIMIT_FSIZE.*ulimit -f"):
+            with pytest.raises(ConfigError, match=f"RLIMIT_FSIZE = {limit}: .*{named}.*ulimit -f"):
                 open_small(path, **options)
         else:
             open_small(path, **options).close()

@@ -192,12 +192,10 @@ def _describe(layout: StoreLayout, holder: int) -> str:
         return "another rocketstore process, or a forked child of it"
     if pid == os.getpid() and _held_here(os.stat(layout.lock)):
         return f"this process ({pid}), which has the store open already, or a forked child of it"
-    if pid == os.getpid():  # two containers count from 1
-        return (
-            f"rocketstore process {pid} of another container, another interpreter of this process, "
-            "or a forked child of either"
-        )
-    return f"rocketstore process {pid}, or a forked child of it"
+    where = (
+        " of another container or interpreter" if pid == os.getpid() else ""
+    )  # both count from 1
+    return f"rocketstore process {pid}{where}, or a forked child of it"
 
 
 def describe_holder(layout: StoreLayout) -> str | None:

@@ -104,12 +104,13 @@ def following_ms(properties: Mapping[str, str], due_ms: int, now_ms: int) -> int
     return next_ms(every, due_ms + max(0, now_ms - due_ms) // interval * interval)
 
 
-def sooner_ms(properties: Mapping[str, str], stored_ms: int, due_ms: int, now_ms: int) -> int:
+def sooner_ms(message: Message, due_ms: int, now_ms: int) -> int:
     """When a message comes that was stored by a clock ahead of now: what waits for a span waits no
     longer than that. What waits for a time that was named keeps it.
 
     Raises: as `next_ms`, also for what waits for no span.
     """
+    stored_ms, properties = message.store_timestamp_ms, message.properties
     every = properties.get(EVERY) or f"ms {properties.get('TIMER_DELAY_MS')}"
     then_ms, sooner = next_ms(every, stored_ms + 1), next_ms(every, now_ms)
     named = then_ms is None or due_ms > then_ms or stored_ms <= now_ms

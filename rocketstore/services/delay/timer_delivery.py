@@ -110,15 +110,9 @@ class TimerDelivery:
         timers = self._timers
         for entry in timers.table.snapshot():
             timers.go_on()
-            if entry.due <= now_ms:
-                continue
             with contextlib.suppress(MessageRejectedError, CorruptRecordError, ReadFailedError):
                 message = timers.queue.message(entry.at)
-                if message is None:
-                    continue
-                stored_ms = message.store_timestamp_ms
-                due_ms = sooner_ms(message.properties, stored_ms, entry.due, now_ms)
-                if due_ms < entry.due:
+                if message and (due_ms := sooner_ms(message, entry.due, now_ms)) < entry.due:
                     put_again(self._engine, message, due_ms)
                     drop(timers, message)
 

@@ -221,7 +221,7 @@ def offsets_fault(root: Path) -> str:
 def _lost_groups(layout: StoreLayout) -> str:
     """Which groups the `.bak` knows, where file and journal hold none, or ""."""
     offsets = ConsumerOffsets(layout, read_only=True)
-    offsets.load()
+    offsets.load(ours=rocketstore_wrote_last(layout))
     if offsets.groups():
         return ""
     bak = layout.consumer_offsets.with_name(layout.consumer_offsets.name + ".bak")
@@ -254,7 +254,7 @@ def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> N
     if readable and not fault and (lost := _lost_groups(layout)):
         findings.notice("config", str(path), lost, code="side-file")
     offsets = ConsumerOffsets(layout, read_only=True)
-    offsets.load()
+    offsets.load(ours=rocketstore_wrote_last(layout))
     for text in offsets.doubts if readable else ():
         findings.add("offsets", str(path), 0, text, code="doubt")
     for change in offsets.clamp(lambda topic, queue_id: facts.ends.get((topic, queue_id))):
