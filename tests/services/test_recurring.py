@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.engine import open_options
 from rocketstore.errors import DiskFullError, MessageRejectedError, StoreReadOnlyError
 from rocketstore.services.delay import timer_delivery, timer_file
 from rocketstore.testing import ManualClock
+from rocketstore.values.clock import SystemClock
 from tests.services.delay_tools import NOW_MS, bodies, crash, read, refuse
 from tests.services.timer_tools import TOPIC, at, put_at, saved, settled, state_of, timers_of
 from tests.support.small_store import open_small
@@ -116,6 +118,29 @@ def test_a_beat_goes_on_that_was_made_by_a_clock_ahead(tmp_path: Path, clock: Ma
         wait_until(lambda: due_s(store) == [60])
         pass_minutes(store, clock, 2)
         assert len(read(store)) == 2
+
+
+def test_a_clock_that_is_stepped_under_a_store_stops_no_span(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Store times do not follow the clock of the system then, until the next open."""
+    ahead_ms = [0]
+    clock = open_options.SYSTEM_CLOCK
+    monkeypatch.setattr(clock, "_read_ms", lambda: time.time_ns() // 1_000_000 + ahead_ms[0])
+    with open_small(tmp_path / "store") as store:
+        begun(store)
+        store.writer("orders").put(b"hour", deliver_after=60 * MINUTE)
+        ahead_ms[0] = 1800 * 1000
+        store.writer("orders").put(b"late", deliver_after=60 * MINUTE)
+        moved = store.put_message("orders", b"moved", deliver_at=clock.now_ms() + 9_000_000)
+        assert store.delayed.reschedule(moved, 60 * MINUTE)
+        wait_until(lambda: bodies(store) == [b"beat"])
+        ahead_ms[0] = 0
+        wait_until(lambda: len(store.delayed) == 4 and max(wait_s(clock, store)) <= 3600)
+
+
+def wait_s(clock: SystemClock, store: rocketstore.Store) -> list[float]:
+    return [one.due_time.timestamp() - clock.now_ms() / 1000 for one in store.delayed]
 
 
 def test_what_was_named_keeps_its_time_when_the_clock_was_ahead(
