@@ -18,13 +18,18 @@ PROPERTIES_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """A Java properties file: `name = value`, `#` and `!` comments, continuation, escapes."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read(PROPERTIES_BYTES_MAX + 1)
-    if len(text) > PROPERTIES_BYTES_MAX:
+    """A Java properties file: `name = value`, `#` and `!` comments, continuation, escapes. UTF-8, or
+    UTF-16 that begins with a byte order mark."""
+    with open(path, "rb") as file:
+        data = file.read(PROPERTIES_BYTES_MAX + 1)
+    if len(data) > PROPERTIES_BYTES_MAX:
         raise ConfigError(
             "properties", os.fspath(path), f"must be at most {PROPERTIES_BYTES_MAX} bytes"
         )
+    utf_16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    text = data.decode("utf-16" if utf_16 else "utf-8-sig", errors="replace")
+    if "\0" in text:  # else no name of an option would be known
+        raise ConfigError("properties", os.fspath(path), "is no text in UTF-8: save it as UTF-8")
     found = {}
     for line in _logical_lines(text):
         # A name ends at the first =, : or blank that is not escaped.

@@ -33,6 +33,8 @@ _SPECIAL: Final = frozenset(
         "readOnlyCommitLogStorePaths",
     }
 )
+#: Options by their names in small letters.
+_BY_LOWER: Final = {java.lower(): java for option in OPTIONS for java in option.rocketmq}
 #: Separator of the directories in one setting; a system property of the broker may change
 #: it.
 _BETWEEN_PATHS: Final = ","
@@ -76,6 +78,10 @@ def options_of_broker(
 
 
 def _ignored(java: str, value: str, option: Option | None) -> IgnoredOption:
+    if option is None and (known := _BY_LOWER.get(java.lower())):
+        note = f"no option of RocketMQ, which has {known} and takes its default: write it so"
+        logger.warning("%s = %s: %s", java, value, note)
+        return IgnoredOption(java, value, note, matters=True)
     if option is None:
         return IgnoredOption(java, value, _UNKNOWN)
     plain = option.harmless

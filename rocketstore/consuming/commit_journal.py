@@ -1,13 +1,14 @@
 """`rocketstore/group_offsets`: commits that `config/consumerOffset.json` does not hold yet.
 
 A commit costs one write in place and one sync, however many groups there are; the JSON, a new file
-each time, costs several. Each record has blocks of its own, so a torn write harms no commit before
-it. When the file is full, every few seconds, and at close the commits are merged into the JSON,
-which RocketMQ reads, and the next record goes to the begin of the file.
+each time, costs several. The file is a ring of blocks, each with its own checksum and number, so a
+torn write harms no commit before it, and a block that is changed or lacks can be told from one that
+was never written. Every few seconds, when the ring is full and at close, the commits are merged
+into the JSON, which RocketMQ reads.
 
-A record says what the JSON held for each offset when it was written (`was`). After a kill an offset
-counts if the JSON still holds that number; else another program, or the merge itself, has stored a
-newer one since, and that one counts (decision 0032).
+Each file says how far the other one has come. The JSON names the first block whose commits it
+lacks, and the checksum of its table; a block names what the JSON held when it was written. So an
+open sees which of the two is missing, changed or an older copy (decisions 0032 and 0047).
 """
 
 from __future__ import annotations
@@ -19,22 +20,28 @@ import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.os import syscalls
+from rocketstore.log.layout.atomic_files import open_plain_file
 from rocketstore.log.layout.fixed_files import open_fixed_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-__all__ = ["JOURNAL_BYTES", "CommitJournal", "Moved", "journal_stamp", "read_journal"]
+__all__ = ["JOURNAL_BYTES", "CommitJournal", "Journal", "Moved", "journal_stamp", "mark_of"]
 
 #: Length of the file. A commit that does not fit goes into the JSON.
 JOURNAL_BYTES: Final = 256 << 10
 #: What a disk writes whole.
 BLOCK: Final = 512
-MAGIC: Final = b"RSCOMIT1"
-# Magic, CRC of what follows it, bytes of the text, generation, number of the record in it.
-HEAD: Final = struct.Struct("<8sIIQQ")
+MAGIC: Final = b"RSCOMIT2"
+# Magic, CRC of what follows it, bytes of the text, blocks of the record before and after this one,
+# zero, number of the block, number of the first block whose commits the JSON lacked.
+HEAD: Final = struct.Struct("<8sIHHHHQQ")
 CHECKED_FROM: Final = 12
+ROOM: Final = BLOCK - HEAD.size
+#: Blocks that a text names, a count, and bytes of what each says.
+NAMED_MAX: Final = 3
+SHOWN_MAX: Final = 100
 
 
 class Moved(NamedTuple):
@@ -46,50 +53,93 @@ class Moved(NamedTuple):
     now: int
 
 
+class Journal:
+    """What the file of a journal holds. Never raises on what its bytes are."""
+
+    def __init__(self, path: Path) -> None:
+        #: `usable`: whether commits can be written to it, or it can be made.
+        self._content, self.fault, self.usable = _content(path)
+        blocks = (_block(self._content, at) for at in range(0, JOURNAL_BYTES, BLOCK))
+        self._blocks = {one.number: one for one in blocks if one is not None}
+        newest = self._blocks[max(self._blocks)] if self._blocks else _Block(0, -1, 0, 0, b"")
+        #: Numbers of the newest record's first block, and of the one that comes next.
+        self._last = newest.number - newest.before
+        self.end = newest.number + newest.left + 1
+        #: The first block whose commits the JSON lacked when the newest one was written.
+        self.merged = newest.merged
+
+    def commits(self, first: int) -> list[Moved]:
+        """Those of the records from this block on that are whole, in their order."""
+        found: list[Moved] = []
+        for number in self._numbers(first):
+            begin = self._blocks.get(number)
+            length = begin.left + 1 if begin is not None and not begin.before else 0
+            parts = [self._blocks.get(number + n) for n in range(length)]
+            if all(parts):
+                found += _moved(b"".join(part.text for part in parts if part))
+        return found
+
+    def damage(self, first: int) -> str:
+        """Which blocks from this one on are changed or lack, and what is left of them; "" for none.
+        A record at the end that was not written whole is none."""
+        numbers = [n for n in (*self._numbers(first), self.end) if n not in self._blocks]
+        bad = [n for n in numbers if n < self._last or self._is_changed(_place_of(n))]
+        texts = (
+            (n, self._content[_place_of(n) + HEAD.size :][:SHOWN_MAX]) for n in bad[:NAMED_MAX]
+        )
+        shown = "; ".join(f"{n} ({text.rstrip(bytes(1))!a})" for n, text in texts)
+        return f"damaged at block {shown}" if bad else ""
+
+    def _numbers(self, first: int) -> range:
+        return range(max(first, self.end - JOURNAL_BYTES // BLOCK), self.end)
+
+    def _is_changed(self, at: int) -> bool:
+        """Whether something lies there that is no block, neither this one nor an older one."""
+        return any(self._content[at : at + BLOCK]) and _block(self._content, at) is None
+
+
 class CommitJournal:
     """Written by the one process that has the store open for writing; the caller takes turns."""
 
     def __init__(self, path: Path) -> None:
         self._path = os.fspath(path)
         self._fd = -1
-        self._end = 0  # where the next record goes
-        self._generation = _new_generation()
-        self._number = 0
+        self._next = self._merged = 0  # numbers of blocks
+        # Whether the JSON is marked, so that a journal that lacks can be seen.
+        self._begun = False
+        self._usable = True
         #: Whether a commit since the last sync may be lost with the power.
         self.unsynced = False
         #: Whether a write failed: what the file holds then is not known, and it takes no more in
         #: this run.
         self.failed = False
 
+    def follow(self, found: Journal, merged: int, *, begun: bool) -> None:
+        """Goes on after what was found. `begun`: both files are as the last merge left them."""
+        self._merged, self._next = merged, max(found.end, merged)
+        self._begun, self._usable = begun, found.usable
+
     def add(self, moved: Iterable[Moved], *, sync: bool) -> bool:
-        """Writes a commit, durably if `sync`. False: it does not fit, and nothing was written.
+        """Writes a commit, durably if `sync`. False: it does not fit, or the JSON has to be written
+        first, and nothing was written.
 
         Raises:
-            DiskFullError: the journal has no blocks yet, and there is no room for them; nothing
-                was written.
+            DiskFullError: the journal has no blocks, and there is no room for them; nothing was
+                written.
             OSError: it may be in the file or not; `failed` from here on.
         """
-        if self.failed:
+        if self.failed or not self._begun or not self._usable:
             return False
         text = json.dumps([list(one) for one in moved], ensure_ascii=False).encode(
             "utf-8", "backslashreplace"
         )
-        size = -(-(HEAD.size + len(text)) // BLOCK) * BLOCK
-        if self._end + size > JOURNAL_BYTES:
+        taken = self._next - self._merged + -(-len(text) // ROOM)
+        if taken >= JOURNAL_BYTES // BLOCK:  # one is kept for the note of the merge
             return False
-        if self._fd < 0:
-            self._fd = open_fixed_file(self._path, JOURNAL_BYTES, "commits")
-        tail = struct.pack("<IQQ", len(text), self._generation, self._number) + text
-        record = MAGIC + struct.pack("<I", zlib.crc32(tail)) + tail
-        self.failed = True  # until it is known to be there
-        syscalls.pwrite(self._fd, record.ljust(size, b"\0"), self._end)
-        self.unsynced = True
+        self._write(text)
         if sync:
-            syscalls.fdatasync(self._fd)
-            self.unsynced = False
+            self.sync()
         self.failed = False
-        self._end += size
-        self._number += 1
         return True
 
     def sync(self) -> None:
@@ -98,80 +148,103 @@ class CommitJournal:
             syscalls.fdatasync(self._fd)
             self.unsynced = False
 
-    def begin_anew(self) -> None:
-        """The JSON holds all of it, durably: nothing of the file counts from here on."""
-        if self._fd >= 0:
-            _forget(self._fd)
-        elif os.path.exists(self._path):  # at open: what fails later has no descriptor to close
-            fd = syscalls.open(self._path, os.O_RDWR)
-            try:
-                _forget(fd)
-            finally:
-                syscalls.close(fd)
-        self._generation = _new_generation()  # what lies behind the next records is of another
-        self._end = self._number = 0
-        self.unsynced = False
+    def before_merge(self) -> int:
+        """Makes the journal durable; the number that the JSON is marked with, which is about to
+        hold all commits before that block.
+
+        Raises:
+            DiskFullError: the journal has no blocks yet, and there is no room for them.
+        """
+        if not self._next:
+            self.after_merge(0)
+        self.sync()
+        return max(1, self._next)
+
+    def after_merge(self, merged: int) -> None:
+        """The JSON holds all commits before this block, durably, which a record without commits
+        says. 0: there is no JSON yet."""
+        self._merged, self._begun = merged, merged > 0
+        if self._usable:
+            failed = self.failed
+            self._write(b"")
+            self.sync()
+            self.failed = failed
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             syscalls.close(fd)
 
+    def _write(self, text: bytes) -> None:
+        """A record at the end of the ring; `failed` until the caller knows that it is there."""
+        if self._fd < 0:
+            self._fd = open_fixed_file(self._path, JOURNAL_BYTES, "commits")
+        parts = [text[at : at + ROOM] for at in range(0, max(1, len(text)), ROOM)]
+        number, last, at = self._next, len(parts) - 1, _place_of(self._next)
+        self._next += len(parts)  # also where the write fails: no other record gets the number
+        self.failed = self.unsynced = True
+        data = b"".join(
+            _bytes_of(part, n, last - n, number + n, self._merged) for n, part in enumerate(parts)
+        )
+        syscalls.pwrite(self._fd, data[: JOURNAL_BYTES - at], at)
+        if at + len(data) > JOURNAL_BYTES:
+            syscalls.pwrite(self._fd, data[JOURNAL_BYTES - at :], 0)
 
-def read_journal(path: Path) -> list[Moved]:
-    """The commits of a journal in their order; none of a file that is not there or is no journal.
-    Never raises on what the bytes are."""
-    try:
-        fd = syscalls.open(os.fspath(path), os.O_RDONLY)
-    except FileNotFoundError:
-        return []
-    try:
-        return _commits(_content(fd))
-    finally:
-        syscalls.close(fd)
+
+class _Block(NamedTuple):
+    before: int
+    left: int
+    number: int
+    merged: int
+    text: bytes
+
+
+def mark_of(table: Mapping[str, object], merged: int) -> dict[str, int]:
+    """What the JSON says of itself: the first block whose commits its table lacks, and a
+    checksum."""
+    return {"merged": merged, "crc": zlib.crc32(json.dumps(table, sort_keys=True).encode())}
 
 
 def journal_stamp(path: Path) -> int:
-    """Another number for another content; 0 without a journal."""
+    """Another number for another content."""
+    return zlib.crc32(_content(path)[0])
+
+
+def _content(path: Path) -> tuple[bytes, str, bool]:
+    """The bytes of the file, what is wrong with it as a whole, and whether it can be written."""
     try:
-        fd = syscalls.open(os.fspath(path), os.O_RDONLY)
+        fd = open_plain_file(path)
     except FileNotFoundError:
-        return 0
+        return b"", "it is gone", True
+    except ValueError as error:
+        return b"", f"it is {error}", False
     try:
-        return zlib.crc32(_content(fd))
+        data = syscalls.pread(fd, JOURNAL_BYTES, 0)
     finally:
         syscalls.close(fd)
+    short = f"it has {len(data)} bytes, not {JOURNAL_BYTES}"
+    return data, short if len(data) < JOURNAL_BYTES else "", True
 
 
-def _forget(fd: int) -> None:
-    syscalls.pwrite(fd, bytes(BLOCK), 0)
-    syscalls.fdatasync(fd)
+def _bytes_of(part: bytes, before: int, left: int, number: int, merged: int) -> bytes:
+    fields = struct.pack("<HHHHQQ", len(part), before, left, 0, number, merged)
+    fields = (fields + part).ljust(BLOCK - CHECKED_FROM, b"\0")
+    return MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields
 
 
-def _new_generation() -> int:
-    return int.from_bytes(os.urandom(8), "little")
+def _block(content: bytes, at: int) -> _Block | None:
+    """The block at this position of the file; None: there is none, or it is changed."""
+    data = content[at : at + BLOCK]
+    if data[: len(MAGIC)] != MAGIC or len(data) < BLOCK:
+        return None
+    _, crc, length, before, left, _, number, merged = HEAD.unpack_from(data)
+    whole = zlib.crc32(data[CHECKED_FROM:]) == crc and number >> 62 == 0 and _place_of(number) == at
+    text = data[HEAD.size : HEAD.size + length]
+    return _Block(before, left, number, merged, text) if whole else None
 
 
-def _content(fd: int) -> bytes:
-    return syscalls.pread(fd, min(JOURNAL_BYTES, os.fstat(fd).st_size), 0)
-
-
-def _commits(content: bytes) -> list[Moved]:
-    """What the records of the generation that the file begins with say, as far as they are
-    whole."""
-    found: list[Moved] = []
-    at, generation, count = 0, None, 0
-    while at + HEAD.size <= len(content):
-        magic, crc, length, of, number = HEAD.unpack_from(content, at)
-        end = at + HEAD.size + length
-        if magic != MAGIC or end > len(content) or number != count:
-            break
-        if generation not in (None, of) or zlib.crc32(content[at + CHECKED_FROM : end]) != crc:
-            break
-        generation, count = of, count + 1
-        found += _moved(content[at + HEAD.size : end])
-        at = -(-end // BLOCK) * BLOCK
-    return found
+def _place_of(number: int) -> int:
+    return number * BLOCK % JOURNAL_BYTES
 
 
 def _moved(text: bytes) -> list[Moved]:
@@ -184,7 +257,5 @@ def _moved(text: bytes) -> list[Moved]:
 
 
 def _makes_sense(row: Moved) -> bool:
-    numbers = [row.queue_id, row.now, *([] if row.was is None else [row.was])]
-    return type(row.key) is str and all(
-        type(number) is int and 0 <= number < 1 << 63 for number in numbers
-    )
+    numbers = (row.queue_id, row.now, row.was or 0)
+    return type(row.key) is str and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from rocketstore.consuming.commit_journal import journal_stamp
 from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.log.layout.identity import file_state
+from rocketstore.log.layout.lock import rocketstore_wrote_last
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -34,14 +35,10 @@ class FollowerOffsets(ConsumerOffsets):
         """A writer replaces the file; RocketMQ moves it away before it puts the next one there."""
         seen = self._stamp()
         if seen != self._seen:
-            self.load()
+            self.load(ours=rocketstore_wrote_last(self._layout))
             self._seen = seen  # last: other threads ask meanwhile
 
     def _stamp(self) -> tuple[object, ...]:
         """Changes with each commit: a merge makes a new file, other commits are in the journal."""
-        try:
-            found = os.stat(self._layout.consumer_offsets)
-            theirs = found.st_ino, found.st_mtime_ns, found.st_size
-        except FileNotFoundError:
-            theirs = 0, 0, 0
+        theirs = file_state(self._layout.consumer_offsets)
         return theirs, journal_stamp(self._layout.group_offsets)

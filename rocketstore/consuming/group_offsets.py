@@ -2,7 +2,9 @@
 
     {"offsetTable": {"topic@group": {"0": 5, "1": 7}}}
 
-A commit goes to the journal of `commit_journal` first, and is merged into the file soon.
+A commit goes to the journal of `commit_journal` first, and is merged into the file soon. Its member
+`"rocketstore": {"merged": 17, "crc": 2784128337}`, which RocketMQ ignores, says how far that has
+come, so that an open sees another or an older file.
 
 The number is the next queue offset that the group wants. Whatever else the file holds
 (`dataVersion`, other groups, values that we do not understand) is carried over as it is. An
@@ -11,10 +13,9 @@ that a power cut cannot leave a group waiting beyond the log, where the messages
 skipped (D-17).
 
 A copy of another store has the offsets of its master, which change by `take_from_master` only, and
-those of groups that committed here first. The latter are named in the file, and the `LogPlace` of
-what offsets of services speak of, which RocketMQ ignores:
-
-    {"offsetTable": …, "rocketstore": {"own": ["topic@group"], "log": [4096, 3735928559]}}
+those of groups that committed here first. The latter are named in the same member, as
+`"own": ["topic@group"]`, and the `LogPlace` of what offsets of services speak of, as
+`"log": [4096, 3735928559]`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,17 @@ import weakref
 from typing import TYPE_CHECKING
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.consuming.commit_journal import CommitJournal, Moved, read_journal
+from rocketstore.consuming.commit_journal import CommitJournal, Journal, Moved, mark_of
 from rocketstore.consuming.group_claims import Claim, GroupClaimedError
 from rocketstore.consuming.offset_tables import (
     MAX_OFFSET,
     beyond_queues,
     entries_without_sense,
     floors_in,
-    goes_back,
     groups_in,
     offsets_of,
+    read_together,
     split_key,
-    with_commits,
 )
 from rocketstore.errors import (
     BackpressureError,
@@ -100,30 +100,34 @@ class ConsumerOffsets:
         self.place: Callable[[], LogPlace | None] = lambda: None
         #: Offsets that `clamp` set back.
         self.set_back: tuple[OffsetSetBack, ...] = ()
+        #: What shows that a file is not as rocketstore left it, in sentences.
+        self.doubts: tuple[str, ...] = ()
         # The largest offset of each queue, and the table that they are in.
         self._floors: tuple[dict[str, object], dict[tuple[str, int], int]] = {}, {}
 
-    def load(self) -> None:
-        """Reads the file, or its `.bak`; one that is no use is reported and counts as empty."""
+    def load(self, *, ours: bool = False) -> None:
+        """Reads the file, or its `.bak`; one that is no use is reported and counts as empty.
+        `ours`: whether rocketstore wrote the store last."""
         # In front of the file: a merge between the two looks leaves the file as the newer one.
-        commits = read_journal(self._layout.group_offsets)
-        document = read_json(self._layout.consumer_offsets, MAX_FILE_BYTES, MAX_DEPTH)
+        journal = Journal(self._layout.group_offsets)
         path = self._layout.consumer_offsets
-        if document is None:
-            document = {}
+        document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH)
         if not isinstance(document, dict):
-            logger.warning("%s is not an object; it counts as empty", path)
+            if document is not None:
+                logger.warning("%s is not an object; it counts as empty", path)
             document = {}
         if not isinstance(document.get("offsetTable", {}), dict):
             logger.warning("%s: offsetTable is not an object; it counts as empty", path)
             document = {**document, "offsetTable": {}}
         merged = document.get("offsetTable", {})
-        table = with_commits(merged, commits)
-        newer = table != merged
+        table, mark, doubts = read_together(merged, document.get("rocketstore"), journal, ours=ours)
+        newer = table != merged or bool(doubts)
         with self._turn:
             self._document = {**document, "offsetTable": table} if newer else document
-            self._merged = merged
-            self._unmerged_since_s = 0.0 if newer else None
+            self._merged, self.doubts = merged, doubts
+            # What another program left is marked, too.
+            self._unmerged_since_s = 0.0 if newer or (not mark and journal.end > 1) else None
+            self._journal.follow(journal, mark, begun=bool(mark) and not newer)
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
@@ -411,13 +415,13 @@ class ConsumerOffsets:
             for one in clamped:
                 table[f"{one.topic}@{one.group}"][str(one.queue_id)] = one.now
             if clamped or self._unmerged_since_s is not None:
-                if clamped and not self._read_only:
+                if (clamped or self.doubts) and not self._read_only:
                     keep_state_file(self._layout, self._layout.consumer_offsets)
                 self._replace({**self._table(), **table})
                 if clamped and not self._read_only:
                     self._keep_copy()  # it must not lead beyond the log either
-        for change in clamped:
-            logger.warning("%s", change)
+        for text in (*self.doubts, *clamped):
+            logger.warning("%s: %s", self._layout.root, text)
         self.set_back = tuple(clamped)
         return clamped
 
@@ -445,20 +449,19 @@ class ConsumerOffsets:
     def _replace(self, table: dict[str, object], own: Collection[str] | None = None) -> None:
         """Writes the file, unless the store is only read, then takes the new table over; what
         cannot be written does not count. `own`: None leaves them as they are."""
-        if not self._read_only and goes_back(self._merged, self._table(), table):
-            # A kill between the two files must not leave commits of the journal that count again.
-            self._replace(self._table())
-        ours = {"own": sorted(self.own if own is None else own), "log": self.place()}
         document = {**self._document, "offsetTable": table}
-        if own is not None or any(ours.values()):
-            document["rocketstore"] = {name: value for name, value in ours.items() if value}
         if not self._read_only:
+            own = self.own if own is None else own
+            merged = self._journal.before_merge()
+            named = {"own": sorted(own), "log": self.place()}
+            named = {name: value for name, value in named.items() if value}
+            document["rocketstore"] = {**named, **mark_of(table, merged)}
             text = json_text(document)
             self._check_size(text)
             self._keep_copy()
             write_state_file(self._layout, self._layout.consumer_offsets, text)
             self._document, self._merged = document, table
-            self._journal.begin_anew()
+            self._journal.after_merge(merged)
             self._unmerged_since_s = None
         self._document = document
 
@@ -479,11 +482,13 @@ def recovered_offsets(
     *,
     lost: bool,
     read_only: bool,
+    ours: bool,
 ) -> ConsumerOffsets:
     """The offsets of a store whose queues are recovered, none after the end of its queue
-    (D-17). `lost`: the log is known to have lost its end."""
+    (D-17). `lost`: the log is known to have lost its end. `ours`: rocketstore was the last to write
+    before this open."""
     offsets = ConsumerOffsets(layout, read_only=read_only)
-    offsets.load()
+    offsets.load(ours=ours)
     place = place_in(offsets.noted("log"))
     if place is not None and stands(log.files, place) is False:
         lost = True

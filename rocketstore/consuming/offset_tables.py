@@ -1,7 +1,7 @@
 """What a table of stored offsets says: {"topic@group": {"queue id": offset}}.
 
-Functions of a table alone. RocketMQ and hands may have left anything in it; what makes no sense is
-no offset, and stays.
+Functions of a table alone, and one of a table and its journal: `read_together`. RocketMQ and hands
+may have left anything in a table; what makes no sense is no offset, and stays.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.consuming.commit_journal import mark_of
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 from rocketstore.log.recovery.report import OffsetSetBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from rocketstore.consuming.commit_journal import Moved
+    from rocketstore.consuming.commit_journal import Journal, Moved
 
     #: Where the queue of a topic and a queue id ends; None: there is none.
     Maximum = Callable[[str, int], int | None]
@@ -26,14 +27,16 @@ __all__ = [
     "beyond_queues",
     "entries_without_sense",
     "floors_in",
-    "goes_back",
     "groups_in",
     "offsets_of",
+    "read_together",
     "rows_of",
     "split_key",
-    "with_commits",
 ]
 
+#: The two files, as texts name them.
+JSON: Final = "config/consumerOffset.json"
+JOURNAL: Final = "rocketstore/group_offsets"
 QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 # RocketMQ's own bound of a queue offset: a signed 64-bit number.
 MAX_OFFSET = (1 << 63) - 1
@@ -73,30 +76,50 @@ def beyond_queues(table: dict[str, object], maximum: Maximum, *, lost: bool) -> 
     return found
 
 
-def with_commits(merged: dict[str, object], commits: Collection[Moved]) -> dict[str, object]:
-    """The table with the commits that it lacks. Where the file no longer holds what a commit found
-    there, a merge or another program has stored a newer offset, which counts."""
+def read_together(
+    merged: dict[str, object], said: object, journal: Journal, *, ours: bool
+) -> tuple[dict[str, object], int, tuple[str, ...]]:
+    """The table with the commits that it lacks; the first block of the journal whose commits it
+    lacks, as the JSON says, 0 where it does not; and what shows that one of the two files is not as
+    rocketstore left it, in sentences.
+
+    `merged`, `said`: table and member of the JSON. `ours`: no other program wrote the store since.
+    """
+    found = said.get("merged") if isinstance(said, dict) else None
+    mark = found if type(found) is int and 0 < found < MAX_OFFSET else 0
+    sound = isinstance(said, dict) and said.items() >= mark_of(merged, mark).items()
+    first, doubts = mark or journal.merged, []
+    if not mark and ours and journal.end > 1:
+        doubts.append(
+            f"{JSON} is missing, empty or not the file that rocketstore wrote: groups that it "
+            f"lacks begin anew, but for their last commits in {JOURNAL}"
+        )
+    elif mark and not sound:
+        doubts.append(f"{JSON} was changed since rocketstore wrote it: what it says counts")
+    elif first < journal.merged:
+        doubts.append(f"{JSON} is an older copy: newer commits count as far as {JOURNAL} has them")
+    whole = journal.fault if mark or journal.end > 1 else ""
+    older = "it is zeroed or an older copy" if first > journal.end and not whole else ""
+    if wrong := "; ".join(filter(None, (whole, older, journal.damage(first)))):
+        doubts.append(f"{JOURNAL}: {wrong}: commits that {JSON} lacks may be gone")
+    table = _with_commits(merged, journal.commits(first), sound=sound, ours=ours)
+    return table, mark, tuple(doubts)
+
+
+def _with_commits(
+    merged: dict[str, object], commits: Collection[Moved], *, sound: bool, ours: bool
+) -> dict[str, object]:
+    """The table with the commits that it lacks. `sound`: all of them are newer. Else another program
+    has stored a newer offset where the table no longer holds what a commit found there, and that
+    one counts; where it holds none and the store is `ours`, it was lost."""
     table = dict(merged)
     base = {key: dict(offsets_of(merged.get(key))) for key in {one.key for one in commits}}
     for key, queue_id, was, now in commits:
-        if base[key].get(queue_id) == was:
+        held = base[key].get(queue_id)
+        if sound or held == was or (ours and held is None):
             row = table.get(key)
             table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
     return table
-
-
-def goes_back(
-    merged: Mapping[str, object], held: Mapping[str, object], new: Mapping[str, object]
-) -> bool:
-    """Whether a commit that `held` has, and the file, `merged`, has not, would count again over the
-    table `new`: it has for that queue what the commit found in the file."""
-    for key, row in held.items():
-        was = merged.get(key)
-        if row is not was and row is not new.get(key):
-            old, next_ = dict(offsets_of(was)), dict(offsets_of(new.get(key)))
-            if any(next_.get(n) == old.get(n) != at for n, at in offsets_of(row)):
-                return True
-    return False
 
 
 def split_key(key: str) -> tuple[str, str] | None:

@@ -25,7 +25,7 @@ from rocketstore.errors import (
     StoreRecoveringError,
 )
 from rocketstore.log.follow.writer_monitor import writer_state
-from rocketstore.log.layout.identity import StoreIdentity, lock_state
+from rocketstore.log.layout.identity import StoreIdentity, file_state
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.reader import Reader
 from rocketstore.log.read.succession import Succession, fingerprint
@@ -359,7 +359,7 @@ class SucceedingEngine(Engine):
 
     def _succeed(self) -> None:
         """Opens the store again if a writer has come since the last time."""
-        lock, state = lock_state(self.layout), writer_state(self.layout)
+        lock, state = file_state(self.layout.lock), writer_state(self.layout)
         if state == "recovering" or (lock == self._lock_seen and state == "none"):
             return  # what was recovered in memory is served until the writer has recovered
         try:

@@ -47,7 +47,7 @@ from rocketstore.log.follow.follower import Follower
 from rocketstore.log.follow.views import FollowerIndex, FollowerPositions
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout import destroy
-from rocketstore.log.layout.identity import StoreIdentity, lock_state
+from rocketstore.log.layout.identity import StoreIdentity, file_state
 from rocketstore.log.layout.lock import HELD_HERE, RETRY_MS, StoreLock, describe_recovery
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.positions_page import boot_id
@@ -144,7 +144,7 @@ def _open_as_it_is(request: Request) -> Engine:
     layout = request.layout
     if request.options.untrusted:
         return _open_in_memory(replace(request, access="memory", index_was_there=True))
-    identity, lock = StoreIdentity(layout), lock_state(layout)
+    identity, lock = StoreIdentity(layout), file_state(layout.lock)
     try:
         engine = _open_once(request, RECOVERY_S)
         if isinstance(engine, MemoryEngine):

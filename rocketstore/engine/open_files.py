@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
+import resource
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
+    "check_file_limit",
     "fit_config",
     "fit_index_tags",
     "fit_shapes",
@@ -210,6 +212,21 @@ def fit_shapes(
     if not changes:
         return config, tuple(guesses)
     return config.replace(**changes), tuple(guesses)
+
+
+def check_file_limit(config: StoreConfig) -> None:
+    """Raises ConfigError where this process may not write files as long as the store makes them:
+    the kernel would refuse them one by one, later."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    index = Shape(config.index_slots, config.index_entries).file_size if config.index_enabled else 0
+    size = max(config.commit_log_file_size_bytes, config.consume_queue_file_size_bytes, index)
+    if size > limit != resource.RLIM_INFINITY:
+        raise ConfigError(
+            "RLIMIT_FSIZE",
+            limit,
+            f"the store makes files of {size} bytes{' (its index)' * (size == index)}: raise it by "
+            "ulimit -f, or make its files smaller",
+        )
 
 
 def _index_shape(layout: StoreLayout, state: StoreState | None) -> Shape | None:

@@ -18,6 +18,7 @@ from rocketstore.consuming.group_offsets import ConsumerOffsets, recovered_offse
 from rocketstore.engine.catch_up import CatchUp
 from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.open_files import (
+    check_file_limit,
     fit_config,
     fit_index_tags,
     fit_shapes,
@@ -211,10 +212,10 @@ def load(opening: Opening, claimed: Claimed) -> Loaded:
     guesses = (*restored, *guesses)
     noted = None if state is None else state.index_tags
     config = fit_index_tags(request, config, log, noted, ours=claimed.ours)
-    if request.lock is not None and state is not None:
-        state = remember_shapes(request.layout, state, config)
     own = None if request.options.untrusted else opening.own_file.load()
     if request.lock is not None:
+        check_file_limit(config)
+        state = remember_shapes(request.layout, state, config) if state is not None else None
         opening.stop.begin()
     positions = Positions()
     rocksdb = rocksdb_queues(request.layout)
@@ -353,8 +354,8 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
         queues.note_rebuilt(report.end)
     queues.know_ends(report.end)
-    offsets, report = _offsets(recovered, report)
-    report = returned.named_in(with_set_back(report, offsets.set_back))
+    offsets, report = _offsets(recovered, report, ours=claimed.ours)
+    report = returned.named_in(with_set_back(report, offsets.set_back, offsets.doubts))
     parts = ReadParts(
         path=request.path,
         layout=layout,
@@ -404,7 +405,7 @@ def _made_good(
 
 
 def _offsets(
-    recovered: Recovered, report: recovery.RecoveryReport
+    recovered: Recovered, report: recovery.RecoveryReport, *, ours: bool
 ) -> tuple[ConsumerOffsets, recovery.RecoveryReport]:
     """The offsets of groups; the report with what was taken back where the log lost its end."""
     read_only, layout = recovered.request.lock is None, recovered.request.layout
@@ -415,6 +416,7 @@ def _offsets(
         recovered.positions,
         lost=recovered.lost,
         read_only=read_only,
+        ours=ours,
     )
     return offsets, report if read_only or not recovered.lost else take_back(report, layout)
 

@@ -21,6 +21,7 @@ from rocketstore.errors import BackpressureError, ConfigError
 from rocketstore.log.layout.lock import remove_abort
 from rocketstore.log.queues.delayed_puts import DelayedPuts
 from rocketstore.log.read.unique_ids import UniqueIds
+from rocketstore.values.clock import ManualClock
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class WritingEngine(Engine):
         self._writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests()
         self.delayed_puts = DelayedPuts(
-            self.config.delay_level_ms, self.queue_state, write.clock.now_ms
+            *(self.config.delay_level_ms, self.queue_state, write.clock.now_ms),
+            part_ms=0 if isinstance(write.clock, ManualClock) else 1,
         )
         #: What puts raise in a copy of another store, which only its master changes; "": none is.
         self.copy_of = ""

@@ -124,14 +124,14 @@ def test_what_makes_no_sense_is_left_alone(layout: StoreLayout) -> None:
 
 
 def test_a_file_without_own_groups_says_nothing_of_them(layout: StoreLayout) -> None:
-    """RocketMQ's form, and no more, in a store that never was a copy."""
+    """RocketMQ's form, and how far the journal has come, in a store that never was a copy."""
     offsets = ConsumerOffsets(layout)
     offsets.load()
     commit(offsets, "a", 9)
     offsets.close()
-    assert json.loads(layout.consumer_offsets.read_text()) == {
-        "offsetTable": {"orders@a": {"0": 9}}
-    }
+    document = json.loads(layout.consumer_offsets.read_text())
+    assert set(document.pop("rocketstore")) == {"merged", "crc"}
+    assert document == {"offsetTable": {"orders@a": {"0": 9}}}
 
 
 class KilledError(Exception):
@@ -146,10 +146,10 @@ def test_a_kill_between_the_files_leaves_the_old_state_or_the_new_one(layout: St
     offsets.take_from_master({"orders@a": {0: 9}, "orders@c": {0: 5}}, whole=False)
     old = rows_of(offsets)
 
-    def die() -> None:
+    def die(merged: int) -> None:
         raise KilledError
 
-    offsets._journal.begin_anew = die  # type: ignore[method-assign]
+    offsets._journal.after_merge = die  # type: ignore[method-assign]
     with pytest.raises(KilledError):
         offsets.take_from_master({"orders@a": {0: 7}, "orders@b": {}, "orders@c": {}}, whole=False)
     assert rows_of(copy_at(layout)) in (old, {"orders@a": {"0": 7}})

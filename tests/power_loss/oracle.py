@@ -236,6 +236,7 @@ def check_offsets(store: Store, expected: Expectation, *, killed: bool) -> None:
     """Stored offsets are what was committed last and durably, or what was committed since or was being committed;
     never beyond the queue, to whose end recovery sets those back that did not wait for the log. Those of a queue that
     is not there stay: its first message gets no offset before them (D-17)."""
+    check(not store.recovery.offsets_in_doubt, f"in doubt: {store.recovery.offsets_in_doubt}")
     stored = stored_offsets(store)
     committed = expected.offsets_in_system if killed else expected.offsets
     ends = queue_ends(store)

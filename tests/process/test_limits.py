@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rocketstore
+from rocketstore.errors import ConfigError
 from rocketstore.values import limits
 from tests.process.other_process import numbers, open_small, other_process
 
+MIB = 1 << 20
 #: Opens, sets limit given[0] to given[1] or, with "used", to what is used now, and puts 400 messages that
 #: roll; says what the first put that was refused raised, and how many were acknowledged.
 LIMITED = """
@@ -78,6 +81,38 @@ def test_a_file_size_limit_is_an_error_not_a_signal(tmp_path: Path, durability: 
         found = numbers(store)
         assert found == list(range(len(found)))
         assert len(found) >= stored
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (
+            {"commit_log_file_size_bytes": MIB, "write_buffer_bytes": MIB},
+            f"files of {MIB} bytes:",
+        ),
+        ({"consume_queue_file_size_bytes": 400_000}, "files of 400000 bytes:"),
+        ({"index_entries": 20_000}, "files of 40.* .its index.:"),
+        ({"index_entries": 20_000, "index_enabled": False}, ""),
+    ],
+)
+def test_a_limit_below_the_files_of_a_store_refuses_the_open(
+    tmp_path: Path, options: dict[str, Any], named: str
+) -> None:
+    """It was a full disk for the log, and an index that was behind for ever. A reader writes none."""
+    path, limit = tmp_path / "store", 300_000
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        if named:
+            with pytest.raises(ConfigError, match=f"RLIMIT_FSIZE = {limit}: .*{named}.*ulimit -f"):
+                open_small(path, **options)
+        else:
+            open_small(path, **options).close()
+            with open_small(path, "r") as store:
+                assert not store.topics()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    open_small(path, **options).close()
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])

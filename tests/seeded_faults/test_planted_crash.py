@@ -170,13 +170,13 @@ FAULTS = (
     ),
     (
         Fault(
-            "journal_emptied_before_the_merge_is_durable",
+            "journal_says_merged_before_the_file_is_durable",
             "rocketstore/consuming/group_offsets.py",
             (
                 (
                     "            self._keep_copy()\n"
                     "            write_state_file(self._layout, self._layout.consumer",
-                    "            self._journal.begin_anew()\n"
+                    "            self._journal.after_merge(merged)\n"
                     "            self._keep_copy()\n"
                     "            write_state_file(self._layout, self._layout.consumer",
                 ),
@@ -190,8 +190,8 @@ FAULTS = (
             COMMITS,
             (
                 (
-                    "        if sync:\n            syscalls.fdatasync",
-                    "        if False:\n            syscalls.fdatasync",
+                    "        if sync:\n            self.sync()",
+                    "        if False:\n            self.sync()",
                 ),
             ),
         ),
@@ -199,17 +199,17 @@ FAULTS = (
     ),
     (
         Fault(
-            "torn_commit_believed",
+            "torn_commit_called_damage",
             COMMITS,
-            ((" or zlib.crc32(content[at + CHECKED_FROM : end]) != crc:", ":"),),
+            (("if n < self._last or ", "if n < self.end or "),),
         ),
         (JOURNAL,),
     ),
     (
         Fault(
-            "commits_of_an_older_journal_believed",
-            COMMITS,
-            (("generation not in (None, of) or ", ""),),
+            "merged_commits_count_again",
+            "rocketstore/consuming/offset_tables.py",
+            (("    first, doubts = mark or journal.merged, []\n", "    first, doubts = 0, []\n"),),
         ),
         (JOURNAL,),
     ),

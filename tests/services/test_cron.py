@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import CronSyntaxError
+from rocketstore import CronSyntaxError, MessageRejectedError
 from rocketstore.services.delay.recurring import every_of, following_ms
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import read
@@ -78,7 +78,10 @@ def test_clocks_that_are_changed() -> None:
         ("@daily", 6, "five fields"),
         ("", 0, "five fields"),
         ("*/0 * * * *", 0, "minute"),
-        ("0 0 30 2 *", 4, "day-of-month"),
+        ("0 0 30 2 *", 4, "day-of-month: no month that the expression names has day 30"),
+        ("0 0 0 31 2,4 *", 6, "no month that the expression names has day 31"),
+        ("0 0 30,31 FEB *", 4, "no month that the expression names has day 30,31"),
+        ("0 0 32 2 *", 4, "day-of-month: 1 to 31"),
         ("* " * 200, 256, "characters"),
     ],
 )
@@ -89,6 +92,14 @@ def test_what_is_no_expression(expression: str, position: int, hint: str) -> Non
     assert (error.expression, error.position) == (expression, position)
     assert hint in error.hint
     assert error.hint in str(error)
+
+
+def test_a_span_without_an_end_is_named_as_it_was_given(tmp_path: Path) -> None:
+    with (
+        open_small(tmp_path / "store") as store,
+        pytest.raises(MessageRejectedError, match="every = 86399999999999999 ms: no time follows"),
+    ):
+        store.delayed.repeat("orders", b"", datetime.timedelta.max)
 
 
 @pytest.mark.parametrize("zone", ["No/Where", "../etc", "Europe", ""])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.services.transactions.open_table import SAID_BY_HALF
 from rocketstore.testing import ManualClock
 from tests.support.small_store import everything, open_small
 from tests.support.waiting import pause, wait_until
@@ -109,6 +110,35 @@ def test_a_callback_that_raises_or_hangs_blocks_nobody_else(tmp_path: Path) -> N
     with open_small(tmp_path, clock=clock, **BIG) as store:
         assert len(store.transactions.open()) == 3
         assert [message.body for message in everything(store)] == [b"paid"]
+
+
+def test_what_a_half_message_says_is_seen_before_a_reopen(tmp_path: Path) -> None:
+    """One maker of the entry, whether the half message was just put or is read."""
+    clock = ManualClock()
+    with open_small(tmp_path, clock=clock, **BIG) as store:
+        properties = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}
+        store.transactions.prepare("orders", b"x", group="g", properties=properties)
+        (made,) = store.transactions._settling.table.entries()
+    with open_small(tmp_path, clock=clock, **BIG) as store:
+        assert len(store.transactions.open()) == 1
+        (read,) = store.transactions._settling.table.entries()
+        for name in SAID_BY_HALF:
+            assert getattr(made, name) == getattr(read, name), name
+    assert made.immunity_ms == 60_000
+
+
+def test_an_immunity_counts_in_the_process_that_put_it(tmp_path: Path) -> None:
+    clock = ManualClock()
+    asked: list[Any] = []
+    with open_small(tmp_path, clock=clock, **BIG) as store:
+        properties = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}
+        store.transactions.prepare("orders", b"x", group="g", properties=properties)
+        store.transactions.check_back(asked.append, immunity_s=0)
+        clock.advance(59)
+        idle(store)
+        assert not asked
+        clock.advance(1)
+        until(lambda: len(asked) == 1)
 
 
 def test_a_message_has_an_immunity_of_its_own(tmp_path: Path) -> None:

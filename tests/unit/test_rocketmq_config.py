@@ -38,6 +38,34 @@ def test_the_table_knows_every_option_of_ours_and_names_no_other() -> None:
     assert all(option.note for option in OPTIONS if option.name is None)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le-mark"])
+def test_the_encodings_of_a_settings_file(tmp_path: Path, encoding: str) -> None:
+    """The first name is known, too: a broker that says SYNC_FLUSH keeps that promise."""
+    path = tmp_path / "broker.conf"
+    text = "flushDiskType = SYNC_FLUSH\r\nbrokerName = Größe\r\n"
+    data = ("\ufeff" + text).encode("utf-16-be") if "mark" in encoding else text.encode(encoding)
+    path.write_bytes(data)
+    assert read_properties(path) == {"flushDiskType": "SYNC_FLUSH", "brokerName": "Größe"}
+    assert StoreConfig.from_rocketmq(path).durability == "disk"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_a_settings_file_that_is_no_utf_8_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes("flushDiskType=SYNC_FLUSH\n".encode(encoding))
+    with pytest.raises(ConfigError, match="is no text in UTF-8: save it as UTF-8"):
+        StoreConfig.from_rocketmq(path)
+
+
+def test_a_name_in_other_letters_is_told_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    """RocketMQ passes over it, too; but who wrote it wants more than the default promises."""
+    config = StoreConfig.from_rocketmq({"flushDisktype": "SYNC_FLUSH", "brokerrole": "SLAVE"})
+    [one] = [each for each in config.ignored if each.name == "flushDisktype"]
+    assert one.matters
+    assert "which has flushDiskType and takes its default" in one.reason
+    assert "flushDisktype = SYNC_FLUSH: no option of RocketMQ" in caplog.text
+
+
 def test_a_broker_keeps_its_own_promises() -> None:
     """Importing must not make a broker's store slower or its records larger than they were."""
     config = StoreConfig.from_rocketmq({})

@@ -40,7 +40,15 @@ cdef extern from *:
     {
         return openat(at, path, flags, (mode_t)mode);
     }
-    static int rs_mkdir(int at, const char *path, uint32_t mode) { return mkdirat(at, path, mode); }
+    /* The mode that the caller gives, whatever the umask; one for all users is as the umask says. */
+    static int rs_mkdir(int at, const char *path, uint32_t mode)
+    {
+        struct stat found;
+        int made = mkdirat(at, path, mode);
+        if (made != 0 || mode & 077 || fstatat(at, path, &found, 0) != 0 || (found.st_mode & 0700) == mode)
+            return made;
+        return fchmodat(at, path, (found.st_mode & 07000) | mode, 0);
+    }
     static int rs_unlink(int at, const char *path) { return unlinkat(at, path, 0); }
     static int rs_rmdir(int at, const char *path) { return unlinkat(at, path, AT_REMOVEDIR); }
     /* How many names a file has, without asking for its times: the kernel answers a question for mtime with

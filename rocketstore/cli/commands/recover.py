@@ -50,8 +50,9 @@ def command(store: str, force: bool, dry_run: bool, options: dict[str, Any], as_
     by the next one. Names the messages that are lost, by topic, queue and queue offset, where the
     queues knew them, and the offsets of consumer groups that are set back; the old
     consumerOffset.json is kept in rocketstore/quarantine. Names the messages that have no place in
-    their queue, since something else lies there. Exit code 3 for these, when anything that may have
-    been acknowledged cannot be read, or an offset was set back.
+    their queue, since something else lies there. Says where a file of stored offsets is gone, damaged or
+    an older copy. Exit code 3 for these, when anything that may have been acknowledged cannot be
+    read, or an offset was set back.
 
     \b
     Example:
@@ -82,8 +83,10 @@ def command(store: str, force: bool, dry_run: bool, options: dict[str, Any], as_
         console().print(_table(salvage))
     if dry_run:
         click.echo("nothing was changed: this was a dry run", err=True)
-    told = report.lost or report.offsets_set_back or report.unplaced_messages
-    return exit_codes.DAMAGED if told else exit_codes.OK
+    offsets = report.offsets_set_back or report.offsets_in_doubt
+    return (
+        exit_codes.DAMAGED if report.lost or offsets or report.unplaced_messages else exit_codes.OK
+    )
 
 
 def _recovered(store: str, **options: Any) -> Store:

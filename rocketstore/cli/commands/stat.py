@@ -42,8 +42,9 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     opening found.
 
     A group is shown by the offsets that it has stored; one that never committed is not known to a
-    store. Exit code 3 where the open found damage or missing segments, or the file of offsets or
-    of the role cannot be read, 1 where the queues lack messages that the log holds.
+    store. Exit code 3 where the open found damage or missing segments, the file of offsets or of
+    the role cannot be read, or stored offsets are not as the last stop left them; 1 where the
+    queues lack messages that the log holds.
 
     \b
     Examples:
@@ -54,7 +55,7 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         found = facts(opened, Path(store), group)
         report = in_commands(str(opened.recovery))
-        lost = opened.recovery.lost
+        lost = opened.recovery.lost or opened.recovery.offsets_in_doubt
     if found["offsets_fault"]:
         file = Path(store, "config", "consumerOffset.json")
         click.echo(printable(f"rocketstore: {file}: {found['offsets_fault']}"), err=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["StoreIdentity", "lock_state"]
+__all__ = ["StoreIdentity", "file_state"]
 
 logger = logging.getLogger(__name__)
 
@@ -111,11 +111,11 @@ class StoreIdentity:
             self._held[os.fspath(path)] = found.st_dev, found.st_ino
 
 
-def lock_state(layout: StoreLayout) -> tuple[int, int, int] | None:
-    """The state of the file `lock`, which changes when a writer opens the store, ours or
-    RocketMQ."""
+def file_state(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written; None without one. That of `lock` changes when
+    a writer opens the store, ours or RocketMQ."""
     try:
-        found = os.stat(layout.lock)
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size

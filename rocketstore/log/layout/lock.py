@@ -79,9 +79,9 @@ class StoreLock:
             try:
                 if not syscalls.lock_first_byte(fd):
                     holder = syscalls.first_byte_holder(fd)
-                    last_try = left_ms <= 0 or _held_here(fd)
+                    last_try = left_ms <= 0 or _held_here(os.fstat(fd))
                     if holder is not None and (holder >= 0 or last_try):
-                        if _held_here(fd):
+                        if _held_here(os.fstat(fd)):
                             raise StoreLockedError(path, f"this process ({os.getpid()})", HELD_HERE)
                         raise StoreLockedError(path, _describe(layout, holder))
                 elif _still_named(fd, path):
@@ -175,9 +175,8 @@ def _still_named(fd: int, path: str) -> bool:
     return os.path.samestat(os.fstat(fd), named)
 
 
-def _held_here(fd: int) -> bool:
+def _held_here(found: os.stat_result) -> bool:
     """Whether another open store of this process has the lock: waiting would not help."""
-    found = os.fstat(fd)
     return any(lock.is_of(found) for lock in tuple(_held))
 
 
@@ -194,9 +193,12 @@ def _describe(layout: StoreLayout, holder: int) -> str:
     pid = writer_pid(layout.positions)
     if pid is None:
         return "another rocketstore process, or a forked child of it"
-    if pid == os.getpid():
+    if pid == os.getpid() and _held_here(os.stat(layout.lock)):
         return f"this process ({pid}), which has the store open already, or a forked child of it"
-    return f"rocketstore process {pid}, or a forked child of it"
+    where = (
+        " of another container or interpreter" if pid == os.getpid() else ""
+    )  # both count from 1
+    return f"rocketstore process {pid}{where}, or a forked child of it"
 
 
 def describe_holder(layout: StoreLayout) -> str | None:

@@ -203,7 +203,10 @@ def raise_disk_error(error: OSError, path: str | Path, size: int) -> NoReturn:
     itself."""
     if error.errno not in NO_ROOM or isinstance(error, DiskFullError):
         raise error  # not from itself: a walk over the causes would not end
-    text = f"no room for a file of {size} bytes; nothing was changed, try again when there is some"
+    text = (
+        f"{'RLIMIT_FSIZE (ulimit -f) leaves ' if error.errno == errno.EFBIG else ''}no room for a "
+        f"file of {size} bytes; nothing was changed, try again when there is some"
+    )
     raise DiskFullError(error.errno, text, os.fspath(path)) from error
 
 

@@ -28,9 +28,11 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 
 class Due(NamedTuple):
-    """A time of its own, still to come, at which a message is delivered."""
+    """A time of its own, still to come, at which a message is delivered; and the span that it is
+    the end of, 0 where the time was named."""
 
     ms: int
+    span_ms: int = 0
 
 
 #: A level, or a time of its own; 0 is no delay.
@@ -45,10 +47,13 @@ class DelayedPuts:
         levels_ms: Sequence[int],
         queue_state: Callable[[str, int], QueueState],
         now_ms: Callable[[], int],
+        part_ms: int = 0,
     ) -> None:
+        """`part_ms`: by how much less than the time `now_ms` may say: no span ends before it is
+        over."""
         self._levels_ms = tuple(levels_ms)
         self._queue_state = queue_state
-        self._now_ms = now_ms
+        self._now_ms, self._part_ms = now_ms, part_ms
         #: Called with a queue id and its delay in ms after each put of a delayed message; the queue
         #: id is None for a time of its own. None: no service delivers in this store.
         self.deliver: Callable[[int | None, int], None] | None = None
@@ -83,12 +88,13 @@ class DelayedPuts:
     def moment_ms(self, name: str, when: Timestamp | datetime.timedelta) -> int:
         """Milliseconds since 1970 of a time, or of so long from now. ValueError, TypeError: no time."""
         if isinstance(when, datetime.timedelta):
-            return self._now_ms() - when // -_MILLISECOND
+            return self._now_ms() + self._part_ms - when // -_MILLISECOND
         return timestamp_ms(name, when)
 
     def after(self, delay_ms: int) -> Delay:
         """The delay of so many milliseconds."""
-        return self.due(self._now_ms() + delay_ms)
+        delay = self.due(self._now_ms() + delay_ms + (delay_ms > 0) * self._part_ms)
+        return delay._replace(span_ms=delay_ms) if isinstance(delay, Due) else delay
 
     def due(self, due_ms: int) -> Delay:
         """The delay up to a time; 0 for one that is not to come."""
@@ -123,6 +129,8 @@ class DelayedPuts:
         its own place; None without a delay. `properties`: those that it has already."""
         if isinstance(delay, Due):
             own = [("TIMER_DELIVER_MS", f"{delay.ms}"), ("TIMER_OUT_MS", f"{delay.ms}")]
+            if delay.span_ms and b"TIMER_DELAY_MS\x01" not in properties:
+                own.append(("TIMER_DELAY_MS", f"{delay.span_ms}"))
             if not properties.startswith(_UNIQUE_ID) and b"\x02" + _UNIQUE_ID not in properties:
                 own.append(("UNIQ_KEY", uuid.uuid4().hex.upper()))
             return self._queue_state(TIMER_TOPIC, 0), own

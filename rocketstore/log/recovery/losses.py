@@ -150,9 +150,17 @@ def with_losses(report: RecoveryReport, lost: tuple[LostMessages, ...]) -> Recov
     return dataclasses.replace(report, lost_messages=every) if lost else report
 
 
-def with_set_back(report: RecoveryReport, set_back: Sequence[OffsetSetBack]) -> RecoveryReport:
-    """The report with the stored offsets of groups that were beyond their queue."""
-    return dataclasses.replace(report, offsets_set_back=tuple(set_back)) if set_back else report
+def with_set_back(
+    report: RecoveryReport, set_back: Sequence[OffsetSetBack], doubts: tuple[str, ...]
+) -> RecoveryReport:
+    """The report with the stored offsets of groups that were beyond their queue, and with what shows
+    that some went back before this open."""
+    return dataclasses.replace(
+        report,
+        offsets_set_back=tuple(set_back),
+        offsets_in_doubt=doubts,
+        notes=(*report.notes, *doubts),
+    )
 
 
 def with_guesses(report: RecoveryReport, guesses: Sequence[str]) -> RecoveryReport:

@@ -155,12 +155,15 @@ class RecoveryReport:
     #: Messages that are in the log and that their queue cannot have: the store takes no puts to
     #: these queues, and no reads of them, until the next open finds the place free.
     unplaced_messages: tuple[UnplacedMessages, ...] = ()
+    #: What shows that stored offsets of consumer groups are not as the last stop left them; among
+    #: the notes, too.
+    offsets_in_doubt: tuple[str, ...] = ()
 
     def __setstate__(self, state: list[Any]) -> None:
         """Takes the pickle of an older release, too, which has fewer fields."""
         names = [one.name for one in dataclasses.fields(self)]
-        defaults = [(), (), (), ()][len(state) - len(names) :] if len(state) < len(names) else []
-        for name, value in zip(names, [*state, *defaults], strict=True):
+        lacking = [()] * (len(names) - len(state))
+        for name, value in zip(names, [*state, *lacking], strict=True):
             object.__setattr__(self, name, value)
 
     @property

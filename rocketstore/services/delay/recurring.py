@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocketstore.services.delay.timers import Timers
     from rocketstore.values.arguments import Body
 
-__all__ = ["every_of", "following_ms", "repeat"]
+__all__ = ["every_of", "following_ms", "repeat", "sooner_ms"]
 
 LENGTH_MAX: Final = 256
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -104,6 +104,19 @@ def following_ms(properties: Mapping[str, str], due_ms: int, now_ms: int) -> int
     return next_ms(every, due_ms + max(0, now_ms - due_ms) // interval * interval)
 
 
+def sooner_ms(message: Message, due_ms: int, now_ms: int) -> int:
+    """When a message comes that was stored by a clock ahead of now: what waits for a span waits no
+    longer than that. What waits for a time that was named keeps it.
+
+    Raises: as `next_ms`, also for what waits for no span.
+    """
+    stored_ms, properties = message.store_timestamp_ms, message.properties
+    every = properties.get(EVERY) or f"ms {properties.get('TIMER_DELAY_MS')}"
+    then_ms, sooner = next_ms(every, stored_ms + 1), next_ms(every, now_ms)
+    named = then_ms is None or due_ms > then_ms or stored_ms <= now_ms
+    return due_ms if named or sooner is None else min(due_ms, sooner)
+
+
 def _interval_ms(every: str) -> int | None:
     found = re.fullmatch(r"ms ([1-9][0-9]{0,17})", every)
     return None if found is None else int(found[1])
@@ -137,8 +150,11 @@ def _syntax_error(expression: str, field: str) -> CronSyntaxError:
         return CronSyntaxError(
             expression, at, "five fields are wanted, as in: 30 9 * * MON-FRI, or six with seconds"
         )
+    word = fields[names.index(field)]
     hint = f"{field}: {_FIELDS[field]}; several are 1,3, a range is 1-5, each second one is */2"
-    return CronSyntaxError(expression, fields[names.index(field)].start(), hint)
+    if field == "day-of-month" and {*re.findall("[0-9]+", word[0])} <= {"30", "31"}:
+        hint = f"{field}: no month that the expression names has day {word[0]}"
+    return CronSyntaxError(expression, word.start(), hint)
 
 
 def _zone(name: str) -> datetime.tzinfo:
@@ -251,5 +267,6 @@ def _first_ms(every: str, start_ms: int | None, now_ms: int) -> int:
     else:
         due_ms = following_ms({EVERY: every}, start_ms, now_ms)
     if due_ms is None or due_ms > LATEST_MS:
-        raise MessageRejectedError(f"every = {every!r}: no time follows before the year 10000")
+        said = repr(every.split(" ", 2)[2]) if interval is None else f"{interval} ms"
+        raise MessageRejectedError(f"every = {said}: no time follows before the year 10000")
     return due_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from rocketstore.errors import (
     StoreFailedError,
 )
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC, Due
-from rocketstore.services.delay.cancelling import put_again
+from rocketstore.services.delay.cancelling import drop, put_again
 from rocketstore.services.delay.copies import EVERY
 from rocketstore.services.delay.timer_topic import due_of, is_marker
 from rocketstore.services.delay.timers import LOOK
@@ -44,6 +45,8 @@ class TimerDelivery:
         self._put_copy = put_copy
         # A time, and what was put by then: what is due then is delivered once all of it is known.
         self._aim: tuple[int, int] | None = None
+        # The latest time that the clock has shown, as far as that is known, ms.
+        self._seen_ms = engine.recovery.last_store_timestamp_ms
 
     def run(self, now_ms: Callable[[], int]) -> float | None:
         """Delivers what is due; gives the seconds until something else is to be done."""
@@ -90,12 +93,28 @@ class TimerDelivery:
         return whole
 
     def _deliver_due(self, stored: StoredTimers, now_ms: int) -> None:
+        if now_ms < self._seen_ms:
+            self._bring_forward(now_ms)
+        self._seen_ms = now_ms
         for _ in range(ROUND):
             self._timers.go_on()
             first = self._timers.table.first()
             if first is None or first.due > now_ms:
                 return
             self._deliver(stored, first, now_ms)
+
+    def _bring_forward(self, now_ms: int) -> None:
+        """The clock was ahead: no span that was put then lasts longer than it says."""
+        from rocketstore.services.delay.recurring import sooner_ms
+
+        timers = self._timers
+        for entry in timers.table.snapshot():
+            timers.go_on()
+            with contextlib.suppress(MessageRejectedError, CorruptRecordError, ReadFailedError):
+                message = timers.queue.message(entry.at)
+                if message and (due_ms := sooner_ms(message, entry.due, now_ms)) < entry.due:
+                    put_again(self._engine, message, due_ms)
+                    drop(timers, message)
 
     def _deliver(self, stored: StoredTimers, entry: Entry, now_ms: int) -> None:
         timers = self._timers

@@ -54,26 +54,26 @@ def half_properties(
     }
 
 
-def real_place(half: Message) -> tuple[str, int] | None:
+def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Topic and queue of the copy; None: a message of the half topic that names none."""
-    topic = half.properties.get("REAL_TOPIC", "")
-    queue_id = _number(half, "REAL_QID")
+    topic = properties.get("REAL_TOPIC", "")
+    queue_id = _number(properties, "REAL_QID")
     return None if not topic or queue_id is None else (topic, queue_id)
 
 
-def checks_of(half: Message) -> int:
+def checks_of(properties: Mapping[str, str]) -> int:
     """How often RocketMQ had asked when it put this copy of a half message."""
-    return _number(half, "TRANSACTION_CHECK_TIMES") or 0
+    return _number(properties, "TRANSACTION_CHECK_TIMES") or 0
 
 
 def first_copy_of(half: Message) -> int | None:
     """Queue offset of the half message that this one is a copy of; None: it is the first one."""
-    return _number(half, "TRAN_PREPARED_QUEUE_OFFSET")
+    return _number(half.properties, "TRAN_PREPARED_QUEUE_OFFSET")
 
 
-def immunity_ms_of(half: Message) -> int | None:
+def immunity_ms_of(properties: Mapping[str, str]) -> int | None:
     """The age, in ms, below which its producer wants not to be asked; None: it does not say."""
-    seconds = _number(half, "CHECK_IMMUNITY_TIME_IN_SECONDS")
+    seconds = _number(properties, "CHECK_IMMUNITY_TIME_IN_SECONDS")
     return None if seconds is None else seconds * 1000
 
 
@@ -107,6 +107,6 @@ def settled_by(op: Message) -> list[int]:
     return [int(word) for word in words if _NUMBER.fullmatch(word)]
 
 
-def _number(half: Message, name: str) -> int | None:
-    value = half.properties.get(name, "")
+def _number(properties: Mapping[str, str], name: str) -> int | None:
+    value = properties.get(name, "")
     return int(value) if _NUMBER.fullmatch(value) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketstore.services.transactions.half_messages import (
     HALF_TOPIC,
@@ -24,8 +24,9 @@ from rocketstore.services.transactions.half_messages import (
 from rocketstore.services.transactions.reading import ReadError, Unreadable, messages_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.message import Message
     from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
@@ -35,6 +36,11 @@ __all__ = ["Entry", "OpenTable", "Outcome", "entry_of"]
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["commit", "rollback", "dead", "settled", "unknown"]
+#: Fields of an entry that its half message says.
+SAID_BY_HALF: Final = (
+    *("topic", "queue_id", "group", "unique_id", "born_ms"),
+    *("checks", "immunity_ms"),
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,16 +79,17 @@ class Entry:
     def read(self, half: Message) -> None:
         """Its half message can be read, for the first time or again."""
         self.error = None
-        known = None if self.topic else entry_of(half)
-        if known is not None:
-            self.topic, self.queue_id, self.group = known.topic, known.queue_id, known.group
-            self.unique_id, self.born_ms = known.unique_id, known.born_ms
-            self.checks, self.immunity_ms = known.checks, known.immunity_ms
+        known = None if self.topic else entry_of(half, half.properties, half.born_timestamp_ms)
+        for name in SAID_BY_HALF if known is not None else ():
+            setattr(self, name, getattr(known, name))
 
 
-def entry_of(half: Message) -> Entry | None:
-    """None: a message of the half topic without a place for its copy."""
-    place = real_place(half)
+def entry_of(
+    half: Message | PutResult, properties: Mapping[str, str], born_ms: int
+) -> Entry | None:
+    """Of a half message that was read, or just put. None: a message of the half topic without a
+    place for its copy."""
+    place = real_place(properties)
     if place is None:
         return None
     return Entry(
@@ -91,11 +98,11 @@ def entry_of(half: Message) -> Entry | None:
         [half.queue_offset],
         [half.physical_offset],
         *place,
-        half.properties.get("PGROUP", ""),
-        half.unique_id or "",
-        half.born_timestamp_ms,
-        checks_of(half),
-        immunity_ms_of(half),
+        properties.get("PGROUP", ""),
+        properties.get("UNIQ_KEY", ""),
+        born_ms,
+        checks_of(properties),
+        immunity_ms_of(properties),
     )
 
 
@@ -246,7 +253,7 @@ class OpenTable:
                 continue
             if known is not None:
                 continue
-            entry = entry_of(half)
+            entry = entry_of(half, half.properties, half.born_timestamp_ms)
             if entry is None:
                 logger.warning(
                     "%s, queue %d, offset %d: no half message, it names no topic and queue",

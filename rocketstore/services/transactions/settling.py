@@ -214,12 +214,12 @@ class Settling:
             half = self._engine.reader.get(transaction_id)
         except (MessageNotFoundError, OffsetOutOfRangeError):
             raise UnknownTransactionError(transaction_id) from None
-        place = real_place(half) if half.topic == HALF_TOPIC else None
+        place = real_place(half.properties) if half.topic == HALF_TOPIC else None
         if place is None:
             raise UnknownTransactionError(transaction_id)
         reader = self._engine.reader
         # RocketMQ may have put the half message again, and committed one of the others.
-        again = half.unique_id if checks_of(half) else None
+        again = half.unique_id if checks_of(half.properties) else None
         found, errors = find_copies(reader, *place, [transaction_id], again)
         copy = next(iter(found.values()), None)
         outcome: Outcome = "rollback" if copy is None else "commit"

@@ -20,7 +20,7 @@ from rocketstore.services.transactions.half_messages import (
     HALF_TOPIC,
     half_properties,
 )
-from rocketstore.services.transactions.open_table import Entry
+from rocketstore.services.transactions.open_table import entry_of
 from rocketstore.services.transactions.settling import Settling
 from rocketstore.values.arguments import seconds, text, whole_number
 from rocketstore.values.durability import queue_ids_of
@@ -279,19 +279,9 @@ class Transactions:
         born_ms = put.store_timestamp_ms
         if born_time is not None:
             born_ms = timestamp_ms("born_time", born_time)
-        entry = Entry(
-            put.physical_offset,
-            put.queue_id,
-            [put.queue_offset],
-            [put.physical_offset],
-            fields["REAL_TOPIC"],
-            int(fields["REAL_QID"]),
-            fields["PGROUP"],
-            fields["UNIQ_KEY"],
-            born_ms,
-            half_end=put.end_offset,
-            unsure=False,  # nobody has its id yet
-        )
+        entry = entry_of(put, fields, born_ms)
+        assert entry is not None
+        entry.half_end, entry.unsure = put.end_offset, False  # nobody has its id yet
         self._settling.table.add(entry)
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.format import index_file
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
-from rocketstore.consuming.commit_journal import read_journal
 from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
@@ -220,17 +219,15 @@ def offsets_fault(root: Path) -> str:
 
 
 def _lost_groups(layout: StoreLayout) -> str:
-    """Which groups the journal of commits or the `.bak` knows, where the file holds none, or ""."""
+    """Which groups the `.bak` knows, where file and journal hold none, or ""."""
     offsets = ConsumerOffsets(layout, read_only=True)
-    offsets.load()
+    offsets.load(ours=rocketstore_wrote_last(layout))
     if offsets.groups():
         return ""
-    keys = {moved.key for moved in read_journal(layout.group_offsets)}
     bak = layout.consumer_offsets.with_name(layout.consumer_offsets.name + ".bak")
     document = read_json(bak, MAX_FILE_BYTES, MAX_DEPTH)
     table = document.get("offsetTable") if isinstance(document, dict) else None
-    keys |= set(table) if isinstance(table, dict) else set()
-    names = sorted(keys)
+    names = sorted(table) if isinstance(table, dict) else []
     shown = ", ".join(names[:NAMED_MAX]) + (" …" if len(names) > NAMED_MAX else "")
     return f"holds no offset, and once held those of {shown}: they start over" if names else ""
 
@@ -248,7 +245,7 @@ def check_role(layout: StoreLayout, findings: Findings) -> None:
 
 
 def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """No group waits beyond the end of its queue (D-17)."""
+    """No group waits beyond the end of its queue (D-17), and none went back without a commit."""
     path = layout.consumer_offsets
     readable = check_side_file(path, findings, "all groups start over")
     fault = offsets_fault(layout.root)
@@ -257,7 +254,9 @@ def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> N
     if readable and not fault and (lost := _lost_groups(layout)):
         findings.notice("config", str(path), lost, code="side-file")
     offsets = ConsumerOffsets(layout, read_only=True)
-    offsets.load()
+    offsets.load(ours=rocketstore_wrote_last(layout))
+    for text in offsets.doubts if readable else ():
+        findings.add("offsets", str(path), 0, text, code="doubt")
     for change in offsets.clamp(lambda topic, queue_id: facts.ends.get((topic, queue_id))):
         findings.add(
             "offsets",

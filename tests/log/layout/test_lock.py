@@ -144,6 +144,19 @@ def test_another_rocketstore_is_named_by_its_pid(layout: StoreLayout) -> None:
     StoreLock.acquire(layout).release()
 
 
+def test_a_process_of_the_same_number_is_not_this_one(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs in two containers are process 1 both, and share a volume."""
+    with other_process(OTHER_STORE, str(layout.root)) as pid:
+        monkeypatch.setattr(module.os, "getpid", lambda: pid)
+        with pytest.raises(StoreLockedError) as caught:
+            StoreLock.acquire(layout)
+        for text in (str(caught.value), str(module.describe_holder(layout))):
+            assert f"rocketstore process {pid} of another container" in text
+            assert "this process (" not in text
+
+
 def test_another_process_is_refused_while_we_hold_it(layout: StoreLayout, held: StoreLock) -> None:
     command = [sys.executable, "-c", OTHER_STORE, str(layout.root)]
     done = subprocess.run(command, capture_output=True, env=environment(), check=False)

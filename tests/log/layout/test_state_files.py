@@ -23,6 +23,7 @@ from rocketstore.log.layout.ownership import (
 )
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocketmq_json import read_json
+from tests.support.small_store import open_small, store_group_offset
 
 pytestmark = pytest.mark.quick
 
@@ -48,6 +49,32 @@ def test_making_twice_changes_nothing(layout: StoreLayout) -> None:
     before = {str(path): path.stat().st_ino for path in layout.directories}
     make_directories(layout)
     assert {str(path): path.stat().st_ino for path in layout.directories} == before
+
+
+@pytest.mark.parametrize("umask", [0o777, 0o277, 0o077, 0])
+def test_a_new_store_has_its_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "store"
+    before = os.umask(umask)
+    try:
+        with open_small(path) as store:
+            store.writer("orders").put(b"x", keys="k")
+            store_group_offset(store, "orders", 1)
+    finally:
+        os.umask(before)
+    for found in (path, *path.rglob("*")):
+        mode = stat.S_IMODE(found.stat().st_mode)
+        assert mode == (0o700 if found.is_dir() else 0o600), (found, oct(mode))
+
+
+def test_a_group_that_new_directories_take_stays(tmp_path: Path) -> None:
+    """The bit by which directories take the group of theirs, when the umask has to be mended."""
+    tmp_path.chmod(0o2700)
+    before = os.umask(0o777)
+    try:
+        make_directories(StoreLayout(tmp_path / "store"))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o2700
 
 
 def test_what_is_added_to_a_store_has_its_mode(tmp_path: Path) -> None:

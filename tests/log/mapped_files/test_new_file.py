@@ -276,6 +276,7 @@ def test_a_file_above_the_limit_is_refused_by_the_kernel_itself(places: Places) 
     with largest_file(SIZE // 2), pytest.raises(DiskFullError) as caught:
         places.make()
     assert caught.value.errno == errno.EFBIG
+    assert "RLIMIT_FSIZE (ulimit -f) leaves no room" in str(caught.value)
     assert names(places.files) == []
     places.make().close()
 
