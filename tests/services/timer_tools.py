@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
+import rocketstore
 from rocketstore import Store
 from rocketstore.services.delay.service import DelayService
 from rocketstore.services.delay.timers import Timers
+from rocketstore.testing import ManualClock
 from tests.services.delay_tools import NOW_MS, idle
 from tests.support.waiting import wait_until
 
-__all__ = ["TOPIC", "at", "put_at", "saved", "settled", "state_of", "timers_of"]
+__all__ = [
+    "MINUTE",
+    "TOPIC",
+    "at",
+    "begun",
+    "due_s",
+    "pass_minutes",
+    "put_at",
+    "saved",
+    "settled",
+    "state_of",
+    "timers_of",
+]
 
 TOPIC = "rmq_sys_wheel_timer"
+MINUTE = datetime.timedelta(minutes=1)
 
 
 def at(seconds: float) -> int:
@@ -53,3 +69,17 @@ def settled(store: Store) -> None:
     """Waits until what is due can be read in its own topic."""
     idle(store)
     store.flush()
+
+
+def begun(store: rocketstore.Store, body: bytes = b"beat", **named: Any) -> str:
+    return store.delayed.repeat("orders", body, MINUTE, **named)
+
+
+def pass_minutes(store: rocketstore.Store, clock: ManualClock, minutes: int) -> None:
+    for _ in range(minutes):
+        clock.advance(60)
+        settled(store)
+
+
+def due_s(store: rocketstore.Store) -> list[float]:
+    return [waiting.due_time.timestamp() - NOW_MS / 1000 for waiting in store.delayed]

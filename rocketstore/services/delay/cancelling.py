@@ -44,19 +44,19 @@ def cancel(engine: WritingEngine, timers: Timers, chosen: str | int) -> int | No
 
 
 def reschedule(
-    engine: WritingEngine, timers: Timers, chosen: str | int, when_ms: int
+    engine: WritingEngine, timers: Timers, chosen: str | int, when_ms: int, span_ms: int
 ) -> int | None:
     """As `cancel`, for another time."""
     end = None
     for message in found(timers, chosen):
-        end = put_again(engine, message, when_ms)
+        end = put_again(engine, message, when_ms, span_ms)
         drop(timers, message)
     return end
 
 
-def put_again(engine: WritingEngine, message: Message, when_ms: int) -> int:
-    """Puts a message that waits once more, for another time; gives the physical offset after it. What
-    waited before ends there."""
+def put_again(engine: WritingEngine, message: Message, when_ms: int, span_ms: int) -> int:
+    """Puts a message that waits once more, for another time, the end of a span where that is not 0;
+    gives the physical offset after it. What waited before ends there."""
     properties = message.properties
     times = properties.get("TIMER_ROLL_TIMES", "0")
     times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
@@ -68,6 +68,7 @@ def put_again(engine: WritingEngine, message: Message, when_ms: int) -> int:
     }
     for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ENQUEUE_MS"):
         properties.pop(name, None)
+    properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
     return _put(engine, message, message.body_view, properties)
 
 

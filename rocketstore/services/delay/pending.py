@@ -225,7 +225,12 @@ class Delayed:
         when_ms = engine.delayed_puts.moment_ms("when", when)
         with self._timers() as timers:
             _see_all(engine, timers)
-            end = reschedule(engine, timers, _chosen(message), max(when_ms, 0))
+            span_ms = (
+                0
+                if not isinstance(when, datetime.timedelta)
+                else when // datetime.timedelta(milliseconds=1)
+            )
+            end = reschedule(engine, timers, _chosen(message), max(when_ms, 0), span_ms)
         if end is not None:
             engine.delayed_puts.note(Due(when_ms))
         return self._promised(end)

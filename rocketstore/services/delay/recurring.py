@@ -104,17 +104,17 @@ def following_ms(properties: Mapping[str, str], due_ms: int, now_ms: int) -> int
     return next_ms(every, due_ms + max(0, now_ms - due_ms) // interval * interval)
 
 
-def sooner_ms(message: Message, due_ms: int, now_ms: int) -> int:
-    """When a message comes that was stored by a clock ahead of now: what waits for a span waits no
-    longer than that. What waits for a time that was named keeps it.
+def sooner_ms(properties: Mapping[str, str], due_ms: int, now_ms: int) -> int:
+    """When a message comes whose clock was set back to now: what waits for a span waits no longer
+    than that from now on, and what waits for a time that was named keeps it.
 
-    Raises: as `next_ms`, also for what waits for no span.
+    Raises: as `next_ms`.
     """
-    stored_ms, properties = message.store_timestamp_ms, message.properties
-    every = properties.get(EVERY) or f"ms {properties.get('TIMER_DELAY_MS')}"
-    then_ms, sooner = next_ms(every, stored_ms + 1), next_ms(every, now_ms)
-    named = then_ms is None or due_ms > then_ms or stored_ms <= now_ms
-    return due_ms if named or sooner is None else min(due_ms, sooner)
+    span_ms = _interval_ms(f"ms {properties.get('TIMER_DELAY_MS')}")
+    if span_ms is None or due_ms <= now_ms + span_ms:
+        return due_ms
+    every = properties.get(EVERY, "ms")
+    return now_ms + span_ms if every.startswith("ms") else next_ms(every, now_ms) or due_ms
 
 
 def _interval_ms(every: str) -> int | None:
@@ -212,13 +212,15 @@ def repeat(engine: WritingEngine, timers: Timers, wanted: Wanted) -> tuple[str, 
     own = {**wanted.properties, "UNIQ_KEY": unique_id}
     if len(before) == 1 and _is_same(before[0], wanted, own):
         return unique_id, None
-    due_ms = _first_ms(wanted.every, wanted.start_ms, engine.write.clock.now_ms())
+    now_ms = engine.write.clock.now_ms()
+    due_ms = _first_ms(wanted.every, wanted.start_ms, now_ms)
     own |= {
         "REAL_TOPIC": wanted.topic,
         "REAL_QID": f"{wanted.queue_id}",
         "TIMER_DELIVER_MS": f"{due_ms}",
         "TIMER_OUT_MS": f"{due_ms}",
         EVERY: wanted.every,
+        **({"TIMER_DELAY_MS": f"{due_ms - now_ms}"} if wanted.start_ms is None else {}),
     }
     if before:
         own["TIMER_ROLL_TIMES"] = "1"  # it ends those of its id

@@ -93,28 +93,38 @@ class TimerDelivery:
         return whole
 
     def _deliver_due(self, stored: StoredTimers, now_ms: int) -> None:
-        if now_ms < self._seen_ms:
-            self._bring_forward(now_ms)
-        self._seen_ms = now_ms
+        timers = self._timers
         for _ in range(ROUND):
-            self._timers.go_on()
-            first = self._timers.table.first()
+            timers.go_on()
+            first = timers.table.first()
             if first is None or first.due > now_ms:
+                wrong = first is not None and self._bring_forward(first, now_ms)
+                for entry in timers.table.snapshot() if wrong or now_ms < self._seen_ms else ():
+                    timers.go_on()
+                    self._bring_forward(entry, now_ms)
+                self._seen_ms = now_ms
                 return
             self._deliver(stored, first, now_ms)
 
-    def _bring_forward(self, now_ms: int) -> None:
-        """The clock was ahead: no span that was put then lasts longer than it says."""
+    def _bring_forward(self, entry: Entry, now_ms: int) -> bool:
+        """Whether a message waits longer than the span that it waits for, since the clock was ahead
+        when that began: it lasts that long from now on."""
         from rocketstore.services.delay.recurring import sooner_ms
 
-        timers = self._timers
-        for entry in timers.table.snapshot():
-            timers.go_on()
-            with contextlib.suppress(MessageRejectedError, CorruptRecordError, ReadFailedError):
-                message = timers.queue.message(entry.at)
-                if message and (due_ms := sooner_ms(message, entry.due, now_ms)) < entry.due:
-                    put_again(self._engine, message, due_ms)
-                    drop(timers, message)
+        with contextlib.suppress(MessageRejectedError, CorruptRecordError, ReadFailedError):
+            message = self._timers.queue.message(entry.at)
+            due_ms = sooner_ms(message.properties if message else {}, entry.due, now_ms)
+            if message and due_ms < entry.due:
+                self._put_again(message, due_ms, now_ms)
+                drop(self._timers, message)
+                return True
+        return False
+
+    def _put_again(self, message: Message, due_ms: int, now_ms: int) -> None:
+        end = put_again(self._engine, message, due_ms, due_ms - now_ms)
+        self._engine.delayed_puts.note(Due(due_ms))
+        if self._engine.config.promises_disk:
+            self._engine.commit_log.log.request_flush(end)
 
     def _deliver(self, stored: StoredTimers, entry: Entry, now_ms: int) -> None:
         timers = self._timers
@@ -145,10 +155,7 @@ class TimerDelivery:
             self._put_copy(message)
         if again_ms is not None:
             timers.table.copied.add(at)
-            end = put_again(self._engine, message, again_ms)
-            self._engine.delayed_puts.note(Due(again_ms))
-            if self._engine.config.promises_disk:
-                self._engine.commit_log.log.request_flush(end)
+            self._put_again(message, again_ms, now_ms)
         timers.table.copied.discard(at)
 
     def _pass_trimmed(self, entry: Entry) -> None:
