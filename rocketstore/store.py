@@ -126,14 +126,16 @@ class Store(StorePuts):
             limit: Most messages, as a list. None: all, as a sequence that looks them up by and by.
             must_exist: Whether a topic that is not there is an error, not just logged once.
             on_damage: Is called with the error of each record that the index proposes and that
-                does not hold. The record is left out, with a warning in the log.
+                does not hold. The record is left out, with a warning in the log. Without it an
+                entry that points beyond the log is an error, after the messages that are there.
 
         Raises:
             InvalidTopicError: No topic can have this name, and the store has none such.
             QueueNotFoundError: `must_exist`, and there is no such topic.
             ConfigError: The store has no index (`index_enabled`).
             ValueError, TypeError: An argument that has no meaning.
-            ReadFailedError: The disk does not give back a record that the index names.
+            ReadFailedError: The disk does not give back a record that the index names, or, without
+                `on_damage`, an entry points beyond the log.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
             StoreRecoveringError: A process recovers or rebuilds the store that this one reads.
         """

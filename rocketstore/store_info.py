@@ -12,6 +12,7 @@ from rocketstore.errors import ReplicaStoreError, StoreReadOnlyError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.store_json import is_foreign
+from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.log.read.named_topics import check_listed
 from rocketstore.stats.histogram import Latency
 from rocketstore.stats.statistics import Statistics
@@ -204,6 +205,17 @@ class StoreFacts:
         reader = self._open().reader
         reader.look_for(topic, must_exist=False)
         return reader.bounds(topic, queue_id, catch_up=catch_up)
+
+    def _first_without_unit(self, topic: str, queue_id: int) -> int | None:
+        """The first queue offset within the bounds of a queue that has no unit, since a file is
+        missing: a consumer raises there. None of a queue of batches."""
+        queue = self._open().reader.source.queue(topic, queue_id)
+        if queue is None or isinstance(queue, BatchQueue):
+            return None
+        offset = queue.min_offset
+        while offset < queue.max_offset and (located := queue.locate(offset)) is not None:
+            offset += located[2]
+        return offset if queue.min_offset <= offset < queue.max_offset else None
 
     def _open(self) -> Engine:
         self._engine.check_open()

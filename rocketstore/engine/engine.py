@@ -264,9 +264,9 @@ class MemoryEngine(Engine):
         self._arrival = parts.arrival
         self._queues = parts.queues
         self._segments = parts.log
-        #: Whether some files of the log differ in length from the others, so that a follower would
-        #: leave them out.
-        self.odd_sizes = parts.odd_sizes
+        #: Whether some files of the log or of a queue have a wrong length or place, so that a
+        #: follower would leave them out.
+        self.odd_files = parts.odd_sizes or any(one.odd for one in parts.queues.asked_for())
 
     def check_files(self) -> None:
         super().check_files()

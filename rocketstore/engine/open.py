@@ -165,7 +165,7 @@ def _open_once(request: Request, wait_s: float) -> FollowingEngine | MemoryEngin
     indexed = options.config.index_enabled
     report = engine.recovery
     made_in_memory = report.refilled_queues or report.unplaced_messages
-    if engine.odd_sizes or made_in_memory or not stopped_cleanly(report, indexed=indexed):
+    if engine.odd_files or made_in_memory or not stopped_cleanly(report, indexed=indexed):
         return engine
     # Nothing had to be recovered in memory: the files are read, and a writer that comes is
     # followed.

@@ -76,6 +76,10 @@ def fifo(path: Path, outside: Path) -> None:
     os.mkfifo(path)
 
 
+def socket(path: Path, outside: Path) -> None:
+    os.mknod(path, 0o600 | stat.S_IFSOCK)
+
+
 def device(path: Path, outside: Path) -> None:
     try:
         os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero: never ends
@@ -91,7 +95,9 @@ def empty_file(path: Path, outside: Path) -> None:
     path.write_bytes(b"")
 
 
-INTRUDERS = [to_file, to_nothing, to_itself, second_name, fifo, device, directory, empty_file]
+INTRUDERS = [
+    to_file, to_nothing, to_itself, second_name, fifo, socket, device, directory, empty_file,
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +173,22 @@ def test_what_stands_in_place_of_a_file_is_never_followed(
         assert not said or str(path) in said or os.path.dirname(path) in said, said
     with contextlib.suppress(RocketStoreError, OSError):
         verify(root, **INDEX)
+
+
+@pytest.mark.parametrize("intruder", [fifo, socket, directory], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("place", ["rocketstore/positions", "checkpoint", "rocketstore/checkpoint"])
+def test_what_is_no_file_is_named_with_the_remedy(
+    tmp_path: Path, outside: Path, place: str, intruder: Callable[[Path, Path], None]
+) -> None:
+    """A reader's error named no remedy, a writer's said "Illegal seek" or "No such device"."""
+    path = swapped(tmp_path, outside, place, intruder)
+    for mode in ("r", "r+", "rw"):
+        said = use(tmp_path / "s", mode)
+        assert "not a plain file" in said, said
+        assert f"move it away: {str(path)!r}" in said, said
+    path.rmdir() if path.is_dir() else path.unlink()
+    (outside / "moved").rename(path)
+    assert not use(tmp_path / "s", "r")
 
 
 @pytest.mark.parametrize("place", ["lock", "abort", "checkpoint", "rocketstore/checkpoint"])

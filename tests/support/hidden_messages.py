@@ -3,11 +3,11 @@
     python -m tests.support.hidden_messages --stores 500 [--seed N] [--more DIRECTORY]
 
 Takes stores of RocketMQ (tests/vectors/stores, and archives of `--more`) and our own, clean and crashed. Removes,
-zeroes, cuts or swaps pieces of files that are derived from the log. Then each message that the log holds is served,
-or the open, the read, `recover` and `verify` say that something is missing. `verify` says "no faults" of no store
-in which the next open finds a message that was hidden. An open that says nothing leaves no fault that `verify` names,
-but tags codes of units, and keys and times of index entries, which it does not compare, and what lies between the ends
-of an index file, at which it looks with `check_queues`.
+zeroes, cuts, lengthens, renames or swaps pieces of files that are derived from the log. Then each message that the
+log holds is served, or the open, the read, `recover` and `verify` say that something is missing. `verify` says "no
+faults" of no store in which the next open finds a message that was hidden. An open that says nothing leaves no fault
+that `verify` names, but tags codes of units, and keys and times of index entries, which it does not compare, and what
+lies between the ends of an index file, at which it looks with `check_queues`.
 """
 
 from __future__ import annotations
@@ -142,6 +142,10 @@ def _files(root: Path) -> list[Path]:
     ]
 
 
+def _queue_files(root: Path) -> list[Path]:
+    return [path for path in _files(root) if "consumequeue" in path.relative_to(root).parts]
+
+
 def _queue_directories(root: Path) -> list[Path]:
     return [path for path in sorted((root / "consumequeue").glob("*/*")) if path.is_dir()]
 
@@ -188,6 +192,29 @@ def swap(root: Path, chance: random.Random) -> str:
     return f"swapped {one.relative_to(root)} and {other.relative_to(root)}"
 
 
+def lengthen(root: Path, chance: random.Random) -> str:
+    path = chance.choice(_files(root))
+    count = chance.choice((1, 20, 400, max(1, path.stat().st_size)))
+    with path.open("ab") as file:
+        file.write(chance.choice((b"\0", b"x")) * count)
+    return f"{path.relative_to(root)} is {count} longer"
+
+
+def rename(root: Path, chance: random.Random) -> str:
+    """A queue file has another place, or now and then two."""
+    files = _queue_files(root)
+    if not files:
+        return "no queue file to rename"
+    path = chance.choice(files)
+    step = chance.choice((1, 20, -20, path.stat().st_size, 3 * path.stat().st_size))
+    other = path.with_name(f"{max(0, int(path.name) + step):020d}")
+    if chance.random() < 0.25:
+        other.write_bytes(path.read_bytes())
+        return f"copied {path.relative_to(root)} to {other.name}"
+    path.rename(other)
+    return f"renamed {path.relative_to(root)} to {other.name}"
+
+
 def swap_directories(root: Path, chance: random.Random) -> str:
     queues = _queue_directories(root)
     one, other = chance.choice(queues), chance.choice(queues)
@@ -200,6 +227,7 @@ def swap_directories(root: Path, chance: random.Random) -> str:
 
 LOSSES: tuple[Callable[[Path, random.Random], str], ...] = (
     remove_file, remove_file, remove_directory, zero, zero, zero, cut, swap, swap_directories,
+    lengthen, rename, rename,
 )  # fmt: skip
 
 

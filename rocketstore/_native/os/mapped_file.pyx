@@ -69,7 +69,7 @@ cdef int check_file(int fd, object path, int64_t size, file_stat *found) except 
     """A mapping beyond the end of its file would be a signal later; say so now."""
     done(outcome(sys.fstat(fd, found)), path)
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(EINVAL, "not a plain file", path)
+        raise OSError(EINVAL, system.NO_FILE, path)
     if found.st_size < size:
         raise ValueError(f"{path} has {found.st_size} bytes, {size} were to be mapped")
     return 0

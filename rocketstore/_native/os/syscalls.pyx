@@ -8,7 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport (
-    EACCES, EAGAIN, EINTR, EINVAL, EIO, ELOOP, ENOSYS, ENXIO, EOPNOTSUPP, errno,
+    EACCES, EAGAIN, EINTR, EINVAL, EIO, EISDIR, ELOOP, ENOSYS, ENXIO, EOPNOTSUPP, ESPIPE, errno,
 )
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, timespec
@@ -96,6 +96,8 @@ watch_forks()
 cdef str LINKED = (
     "symbolic links are not followed here: put the file or directory in place of the link"
 )
+#: What an error says of a directory, a socket or a pipe where a file belongs.
+NO_FILE = "not a plain file: something else lies in its place, move it away"
 
 
 cdef int64_t outcome(int64_t result) noexcept nogil:
@@ -111,7 +113,8 @@ cdef bint done(int64_t result, object path=None, object other=None) except -1:
         return False
     if isinstance(path, int):
         path = os.path.realpath(f"/proc/self/fd/{path}")
-    text = LINKED if result == -ELOOP else explained(<int>-result)
+    no_file = result in (-EISDIR, -ENXIO, -ESPIPE)
+    text = LINKED if result == -ELOOP else NO_FILE if no_file else explained(<int>-result)
     raise OSError(<int>-result, text, path, None, other)
 
 

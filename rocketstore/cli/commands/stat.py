@@ -42,9 +42,9 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     opening found.
 
     A group is shown by the offsets that it has stored; one that never committed is not known to a
-    store. Exit code 3 where the open found damage or missing segments, the file of offsets or of
-    the role cannot be read, or stored offsets are not as the last stop left them; 1 where the
-    queues lack messages that the log holds.
+    store. Exit code 3 where the open found damage or missing segments, a queue has no units of
+    messages, the file of offsets or of the role cannot be read, or stored offsets are not as the
+    last stop left them; 1 where the queues lack messages that the log holds.
 
     \b
     Examples:
@@ -63,11 +63,19 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
         click.echo(printable(f"rocketstore: {found['replication']['fault']}"), err=True)
     if found["behind"]:
         click.echo(printable(f"rocketstore: {found['behind']}"), err=True)
+    unread = [
+        f"{row['topic']}/{row['queue_id']}: the queue has no unit of the offset "
+        f"{row['no_unit_at']}, where a consumer raises; 'rocketstore rebuild' makes its units again"
+        for row in found["queues"]
+        if row["no_unit_at"] is not None
+    ]
+    for text in unread:
+        click.echo(printable(f"rocketstore: {text}"), err=True)
     if as_json:
         click.echo(json.dumps(found))
     else:
         _print(store, found, report)
-    if lost or found["offsets_fault"] or found["replication"]["fault"]:
+    if lost or unread or found["offsets_fault"] or found["replication"]["fault"]:
         return exit_codes.DAMAGED
     return exit_codes.FAILED if found["behind"] else exit_codes.OK
 
@@ -134,8 +142,14 @@ def _queues(store: Store, behind: str) -> tuple[dict[str, list[dict[str, Any]]],
             except StoreBehindError as error:
                 behind = behind or str(error)
                 continue
-            place = {"topic": topic, "queue_id": queue_id}
-            rows.append({**place, "min": low, "max": high, "messages": high - low})
+            row = {"topic": topic, "queue_id": queue_id, "min": low, "max": high}
+            rows.append(
+                {
+                    **row,
+                    "messages": high - low,
+                    "no_unit_at": store._first_without_unit(topic, queue_id),
+                }
+            )
     return found, behind
 
 

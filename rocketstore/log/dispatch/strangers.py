@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.unit_records import Unit, has_place, record_of
-from rocketstore.log.queues.units import UNIT_SIZE
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,12 @@ def take_out_strangers(
         try:
             if _is_suspect(log, queue, begin):
                 on_change()
-                _take_out(log, queue)
+                strangers = list(_strangers(log, queue, begin))  # the suspect one is among them
+                logger.warning(
+                    "%s: units of other queues are in it (%d, the first at %d): they are taken out",
+                    queue.directory, len(strangers), strangers[0],
+                )  # fmt: skip
+                queue.clear_units(strangers)
         except ReadFailedError:
             continue  # who reads it is told
 
@@ -47,35 +52,31 @@ def _is_suspect(log: MappedFileQueue, queue: ConsumeQueue, begin: int) -> bool:
     ends = queue.written_end - 1
     numbers = {ends, queue.min_offset} if begin else {ends}
     return any(
-        (unit := queue.unit(number)) is not None and _is_stranger(log, queue, number, unit)
+        (unit := queue.unit(number)) is not None and _is_stranger(log, queue, number, unit, begin)
         for number in numbers
         if number >= 0
     )
 
 
-def _is_stranger(log: MappedFileQueue, queue: ConsumeQueue, queue_offset: int, unit: Unit) -> bool:
-    """A unit of no record is none: its record may be damaged."""
+def _is_stranger(
+    log: MappedFileQueue, queue: ConsumeQueue, queue_offset: int, unit: Unit, begin: int
+) -> bool:
+    """A unit of no record is none: its record may be damaged, or trimmed. But that of a trimmed one
+    does not lie after those of kept ones."""
+    if unit[0] < begin and unit[1] != PRE_BLANK_SIZE:
+        return queue_offset > queue.min_offset
     message = record_of(unit, log.find)
     if message is None or message.topic == REPAIR_TOPIC:
         return False
     return not has_place(message, queue, queue_offset)
 
 
-def _take_out(log: MappedFileQueue, queue: ConsumeQueue) -> None:
-    strangers = list(_strangers(log, queue))  # the one that was suspect is among them
-    logger.warning(
-        "%s: units of other queues stand in it (%d, the first at %d): they are taken out",
-        queue.directory, len(strangers), strangers[0],
-    )  # fmt: skip
-    queue.clear_units(strangers)
-
-
-def _strangers(log: MappedFileQueue, queue: ConsumeQueue) -> Iterator[int]:
+def _strangers(log: MappedFileQueue, queue: ConsumeQueue, begin: int) -> Iterator[int]:
     """Queue offsets, rising."""
     end = queue.written_end
     for file in queue.files:
         first = file.start_offset // UNIT_SIZE
         for number in range(min(file.size // UNIT_SIZE, end - first)):
             unit = queue_file.read_unit(file, number)
-            if unit is not None and _is_stranger(log, queue, first + number, unit):
+            if unit is not None and _is_stranger(log, queue, first + number, unit, begin):
                 yield first + number

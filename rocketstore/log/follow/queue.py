@@ -152,7 +152,11 @@ class FollowerQueue:
         complete = view.visible
         if view.dispatched is not None:
             complete = min(complete, view.dispatched)
-        self._known_end = self._known_of(self._max_offset, complete)
+        self._known_end = max(
+            self._known_of(self._max_offset, complete),
+            # A file that cannot be read has a unit, or nobody had made it.
+            max(self._files.cut, default=-UNIT_SIZE) // UNIT_SIZE + 1,
+        )
 
     def _list(self) -> None:
         self._files.list()
@@ -169,10 +173,8 @@ class FollowerQueue:
     def _file_at_end(self) -> MappedFile | None:
         """The file for the next unit, if the writer has made it."""
         file = self._file_of(self._max_offset)
-        if file is None and self._max_offset * UNIT_SIZE % self._files.size == 0:
-            self._list()
-            file = self._file_of(self._max_offset)
-        if file is not None and self._files.drop_replaced(file):
+        is_next = file is None and self._max_offset * UNIT_SIZE % self._files.size == 0
+        if is_next or (file is not None and self._files.drop_replaced(file)):
             self._list()
             file = self._file_of(self._max_offset)
         return file
@@ -275,16 +277,14 @@ class FollowerQueue:
             kept = (units["physical_offset"] >= minimum) & (units["size"] != PRE_BLANK_SIZE)
             if kept.any():
                 self._min_offset = first + int(kept.argmax())
-                if units["physical_offset"][0] > minimum:
-                    self._count_cut(start)
+                # The log may have the records of files that were cut before it: the reader reports
+                # them.
+                while (
+                    units["physical_offset"][0] > minimum
+                    and self._min_offset * UNIT_SIZE - self._files.size in self._files.cut
+                ):
+                    self._min_offset -= self._files.size // UNIT_SIZE
                 break
         else:
             self._min_offset = self._max_offset
         self._minimum_of = minimum
-
-    def _count_cut(self, start: int) -> None:
-        """Includes files that were cut, before the first one kept: the log may have their records,
-        and the reader has to report them."""
-        while self._min_offset * UNIT_SIZE == start and start - self._files.size in self._files.cut:
-            start -= self._files.size
-            self._min_offset = start // UNIT_SIZE

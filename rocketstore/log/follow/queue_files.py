@@ -32,22 +32,23 @@ class QueueFiles:
         self.size = 0
         #: Starts of whole files, in order.
         self.starts: list[int] = []
-        #: Starts of files that lost their end; they are not read.
+        #: Starts of files that lost their end, or their name; they are not read.
         self.cut: set[int] = set()
         self._directory = directory
         self._mapped: dict[int, MappedFile] = {}
         self._rechecked = time.monotonic()
 
     def list(self) -> None:
-        """Lists the files; their size is that of the files themselves (format 1.2)."""
+        """Lists the files; their size is that of the files themselves (format 1.2).
+        What a file has after its last unit is not looked at."""
         found = list_files(self._directory)
-        wanted = self.size or usual_size(found) or 0
-        if wanted == 0 or wanted % UNIT_SIZE:
+        wanted = self.size or (usual_size(found) or 0) // UNIT_SIZE * UNIT_SIZE
+        if wanted == 0:
             return
         self.size = wanted
-        placed = {start: size for start, size in found if start % wanted == 0}
-        self.starts = [start for start, size in placed.items() if size == wanted]
-        self.cut = {start for start, size in placed.items() if 0 < size < wanted}
+        whole = {start for start, size in found if start % wanted == 0 and size >= wanted}
+        self.starts = sorted(whole)
+        self.cut = {start - start % wanted for start, size in found if size} - whole
         for start in set(self._mapped).difference(self.starts):
             self._mapped.pop(start).close()
 

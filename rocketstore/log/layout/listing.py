@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = [
+    "LOG",
     "WrongSize",
     "file_at",
     "has_place",

@@ -20,6 +20,7 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout.listing import (
+    LOG,
     WrongSize,
     list_segments,
     make_directory,
@@ -78,8 +79,8 @@ class MappedFileQueue(MappedFiles):
         20 digits are ignored.
 
         Never fails on what bytes are found. A file of a wrong length (`wrong_sizes`) is mapped up
-        to its end, at most up to the file size. An empty file, or one that begins inside the file
-        before it, is not mapped.
+        to its end, at most up to the file size. An empty file is not mapped, nor one that begins
+        inside the file before it or, in a queue, where no file does.
         """
         if self.access == "memory":
             return
@@ -109,14 +110,19 @@ class MappedFileQueue(MappedFiles):
     ) -> MappedFile | None:
         wanted = self.file_size or size
         usable = min(size, wanted)
-        placed = low <= start and start + wanted < 1 << 63
+        placed = low <= start and self._may_begin(start, wanted)
         if size != wanted or usable == 0 or not placed:
             wrong = WrongSize(path, size, wanted, last)
             self.wrong_sizes.append(wrong)
-            logger.warning("%s: wrong length%s", wrong, "" if placed else ", or in another's place")
+            logger.warning("%s: wrong length%s", wrong, "" if placed else ", or a wrong place")
         if usable == 0 or not placed:
             return None
         return self._open(path, start, usable)
+
+    def _may_begin(self, start: int, size: int) -> bool:
+        """Whether a file of this size may begin there. Its number says where the units of a queue
+        belong; records say that themselves, so a log is read wherever its files begin."""
+        return start + size < 1 << 63 and (self.name == LOG or start % size == 0)
 
     def _open(self, path: str, start: int, size: int) -> MappedFile:
         assert self.access != "memory"
@@ -130,33 +136,37 @@ class MappedFileQueue(MappedFiles):
         nothing on disk changes: a file in memory replaces a short one.
 
         A short file gets zeros, with blocks unless `sparse`. A file that is too long is cut. An
-        empty last one is removed, so that its name is free. DiskFullError: nothing of that file
-        was changed.
+        empty last one is removed, so that its name is free, and so is a file of a queue that
+        begins where none does: its units are made again from the log. DiskFullError: nothing of
+        that file was changed.
         """
         with self._lock:
             if self.access == "read":
                 self._check_write("repair files")
             for wrong in list(self.wrong_sizes):
-                if wrong.found_bytes == 0 and wrong.last:
+                done = "repaired" if self.access == "write" else "read as if it were whole"
+                placed = self._placed(wrong)
+                if (wrong.found_bytes == 0 and wrong.last) or (not placed and self.name != LOG):
                     if self.access != "write":
                         continue  # its name is not needed
+                    done = "removed"
                     syscalls.unlink(wrong.path)
                     syscalls.sync_directory(os.fspath(self.directory))
-                elif self._placed(wrong) and self.access != "write":
+                elif placed and self.access != "write":
                     self._repair_in_memory(wrong)
-                elif self._placed(wrong):
+                elif placed:
                     self._repair(wrong, sparse=sparse)
                 else:
                     continue  # it overlaps another file: neither used nor changed
                 self.wrong_sizes = [other for other in self.wrong_sizes if other is not wrong]
-                logger.warning("%s: repaired", wrong)
+                logger.warning("%s: %s", wrong, done)
 
     def _placed(self, wrong: WrongSize) -> bool:
         """Whether the whole file fits between the others."""
         start, end = wrong.start_offset, wrong.start_offset + wrong.wanted_bytes
         others = [file for file in self.files if file.start_offset != start]
         clear = all(file.end_offset <= start or file.start_offset >= end for file in others)
-        return clear and end < 1 << 63
+        return clear and self._may_begin(start, wrong.wanted_bytes)
 
     def _repair_in_memory(self, wrong: WrongSize) -> None:
         if wrong.missing_bytes:

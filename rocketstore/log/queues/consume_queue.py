@@ -68,8 +68,15 @@ class ConsumeQueue:
         """ReadFailedError where the disk does not return the units: then no end can be believed,
         and the next caller looks again."""
         last = self._files.last
-        if last is not None:
-            self.end.value = last.start_offset // UNIT_SIZE + queue_file.written_units(last)
+        self.end.value = (
+            0 if last is None else last.start_offset // UNIT_SIZE + queue_file.written_units(last)
+        )
+
+    @property
+    def odd(self) -> bool:
+        """Whether a file has, or had, a wrong length or place, or is missing between two. False of
+        a queue that nobody has loaded."""
+        return self._files.odd
 
     @property
     def name(self) -> str:
@@ -239,7 +246,8 @@ class ConsumeQueue:
         return bool(files) and queue_file.written_units(files[0]) < self.first_file_units
 
     def clear_units(self, numbers: Sequence[int]) -> None:
-        """Makes these units, in rising order, unwritten; those at the end go with their files."""
+        """Makes these units, in rising order, unwritten; those at the end go with their files, a file
+        in which no other unit is left among them."""
         with self._files.lock:
             end = self.end.value
             for number in reversed(numbers):
@@ -250,7 +258,7 @@ class ConsumeQueue:
                 end = number if number == end - 1 else end
             self.end.value = end
             files = self._snapshot()
-            while len(files) > 1 and files[-1].start_offset >= self.end.value * UNIT_SIZE:
+            while files and files[-1].start_offset >= self.end.value * UNIT_SIZE:
                 self._files.remove_from(files[-1].start_offset)
                 self._find_end()  # there may be no file in front of it, or one with fewer units
                 files = self._snapshot()

@@ -241,7 +241,7 @@ class ConsumeQueueStore:
             self.forget_ends()
             return
         self._ends_hold = True
-        for queue in self._made_ones():
+        for queue in self.asked_for():
             queue.known_end = self.ends.least(queue.topic, queue.queue_id)
 
     def note_rebuilt(self, log_end: int) -> None:
@@ -250,7 +250,7 @@ class ConsumeQueueStore:
         if self.ends.log_end > log_end:
             return
         filled = []
-        for queue in self._made_ones():
+        for queue in self.asked_for():
             end = self.ends.least(queue.topic, queue.queue_id)
             if queue.written_end >= end or not queue.files:
                 continue
@@ -281,7 +281,7 @@ class ConsumeQueueStore:
     def save_ends(self, log_end: int) -> None:
         """At a clean close, when all units of the log up to `log_end` are durable."""
         found: dict[int, int] = {}
-        for queue in self._made_ones():
+        for queue in self.asked_for():
             if queue.loaded and queue.max_offset:
                 key = queue_key(queue.topic, queue.queue_id)
                 found[key] = min(queue.max_offset, found.get(key, queue.max_offset))
@@ -313,12 +313,13 @@ class ConsumeQueueStore:
         self.degrade(error)
         raise error
 
-    def _made_ones(self) -> list[ConsumeQueue]:
+    def asked_for(self) -> list[ConsumeQueue]:
+        """The queues that a caller has asked for, or that were made."""
         with self._lock:
             topics = list(self._queues.values())
             return [queue for queues in topics for queue in list(queues.values()) if queue]
 
     def close(self) -> None:
-        for queue in self._made_ones():
+        for queue in self.asked_for():
             queue.close()
         self._first_files.drop(closed=True)

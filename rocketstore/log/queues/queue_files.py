@@ -20,7 +20,7 @@ from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQue
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.mapped_files.new_file import NewFile
 from rocketstore.log.queues.queue_preallocator import NextFiles
-from rocketstore.log.queues.units import UNIT_SIZE, UnitRefusedError, check_gap
+from rocketstore.log.queues.units import UNIT_SIZE, check_gap
 
 __all__ = ["QueueFiles"]
 
@@ -69,6 +69,8 @@ class QueueFiles:
         self._ask_ahead = ask_ahead
         self._mapped = False
         self._only_in_memory = access == "memory"  # memory holds what no file does
+        #: Whether a file had a wrong length or place, or was missing between two, when it was mapped.
+        self.odd = False
         self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
 
     def snapshot(self) -> tuple[MappedFile, ...]:
@@ -77,6 +79,7 @@ class QueueFiles:
             self.used = True
             if not self._mapped:
                 self._files.load()
+                self.odd |= bool(self._files.wrong_sizes or self._files.gaps)
                 if self._files.wrong_sizes and self.access != "read":
                     self._files.repair_last()
                     self._only_in_memory = self.access != "write"
@@ -157,10 +160,6 @@ class QueueFiles:
     def _restore(self, position: int) -> None:
         """Makes a file again that was removed between two others, or before the first."""
         start = self._files.start_for(position)
-        gaps = [(0, self._files.begin_offset), *self._files.gaps]
-        if not any(low <= start <= high - self.file_size for low, high in gaps):
-            unit = position // UNIT_SIZE
-            raise UnitRefusedError(f"{self.name}: no file has unit {unit}, and none can")
         self._make_place(self.directory, start)
         logger.warning("%s: the file at %d is missing, it is made again", self.directory, start)
         file = self._files.make(start, sparse=True)

@@ -22,6 +22,7 @@ from rocketstore.errors import (
     CorruptRecordError,
     MessageNotFoundError,
     OffsetOutOfRangeError,
+    ReadFailedError,
 )
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
 from rocketstore.values.arguments import one_of, text, whole_number
@@ -96,11 +97,14 @@ def query_by_key(
     on_damage: Callable[[CorruptRecordError], object] | None = None,
 ) -> Iterator[Message]:
     """The messages of a topic with a key, each once, looked up as they are asked for. `on_damage`
-    gets each record that the index proposes and that does not hold, once."""
-    damaged: set[int] = set()
+    gets each record that the index proposes and that does not hold, once.
+
+    Raises: ReadFailedError: without `on_damage`, after the last message: an entry points beyond the
+        log, where nothing of that record is left that tells whether it was an answer."""
+    damaged: dict[int, str] = {}
 
     def told(error: CorruptRecordError) -> None:
-        damaged.add(physical_offset)
+        damaged[physical_offset] = error.reason
         if on_damage is not None:
             on_damage(error)
 
@@ -111,10 +115,16 @@ def query_by_key(
         query.topic, query.key, query.begin_ms, query.end_ms, newest=query.newest
     )
     for physical_offset in found:
-        if not above < physical_offset < below or physical_offset in damaged:
+        # One beyond the log is no repetition: it says that the index is damaged.
+        new = above < physical_offset < below
+        if physical_offset in damaged or not (new or physical_offset >= reader.source.visible()):
             continue
         message = _prove(reader, physical_offset, query.topic, query.key, told)
-        if message is None or not query.begin_ms <= message.store_timestamp_ms <= query.end_ms:
+        if not (
+            message is not None
+            and new
+            and query.begin_ms <= message.store_timestamp_ms <= query.end_ms
+        ):
             continue
         # Offsets in the index do not fall, so what is proven bounds what is new.
         if query.newest:
@@ -122,6 +132,12 @@ def query_by_key(
         else:
             above = physical_offset
         yield message
+    if on_damage is None and "end" in damaged.values():
+        raise ReadFailedError(
+            f"the index has an entry for {query.key!r} that points beyond the log: which message "
+            "has the key is not known; 'rocketstore rebuild' makes the index again, and on_damage "
+            "leaves the entry out"
+        )
 
 
 def answers_of(

@@ -52,14 +52,15 @@ def refill_queues(
 
     Looks at the log in [`report.begin`, `end`): at all of it with `whole`, or where it is not
     larger than `LOOK_BYTES`; else at the begin of each file, and at all of it where a unit is
-    missing there, or where a queue may end early. `on_change`: called before a queue changes.
+    missing there, or where a queue may lack a file. `on_change`: called before a queue changes.
     """
     begin, ignored = report.begin, batch_topics(layout)
     take_out_strangers(log, queues, begin, on_change)
     if begin >= end:
         return report
-    if report.mode != "clean":
-        whole = whole or any(map(_may_end_early, queues.all()))
+    whole = whole or any(
+        _may_lack_files(queue, queues, clean=report.mode == "clean") for queue in queues.all()
+    )
     first_look = looked_at(log, begin, end, whole=whole)
     missing = find_missing(log, queues, first_look, ignored)
     if not missing:
@@ -119,11 +120,15 @@ def with_unplaced(
     return dataclasses.replace(report, unplaced_messages=unplaced) if unplaced else report
 
 
-def _may_end_early(queue: ConsumeQueue) -> bool:
-    """Whether a queue ends where a file does: what is lost may be its next file. After a clean stop
-    `queue_ends` tells that, after a crash only the log does."""
+def _may_lack_files(queue: ConsumeQueue, queues: ConsumeQueueStore, *, clean: bool) -> bool:
+    """Whether a queue has odd files, or begins or ends where a file does: what is lost may be the
+    file before, or its next one. After a clean stop `queue_ends` tells of that, after a crash only
+    the log does."""
     try:
-        return queue.written_end % queue.units_per_file == 0
+        begin, each = queue.min_offset, queue.units_per_file
+        least = queues.ends.least(queue.topic, queue.queue_id)
+        short = queue.written_end < least if clean else queue.written_end % each == 0
+        return queue.odd or short or (begin > 0 and begin % each == 0)
     except ReadFailedError:
         return False
 

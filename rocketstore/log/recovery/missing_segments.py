@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -91,18 +92,22 @@ def _file_end(path: str, start: int, size: int) -> int:
 
 def queue_file_size(layout: StoreLayout, remembered: int = 0) -> int | None:
     """Length of the files of most consume queues, of those looked at; None without a whole file.
-    Any file may be cut: files that are all shorter than what is `remembered` were, unless one of
-    them begins where no file of that length does."""
+    Any file may be cut, or have bytes after its end: what is `remembered` counts, unless a file
+    begins where none of that length does, or two of them lie further apart."""
     votes: Counter[int] = Counter()
     for _, _, queue in queues_in(layout.consume_queue):
         files = list_files(queue)
-        if remembered and any(start % remembered for start, _ in files):
+        steps = [later - start for (start, _), (later, _) in itertools.pairwise(files)]
+        if remembered and (
+            any(start % remembered for start, _ in files)
+            or min(steps, default=remembered) > remembered
+        ):
             remembered = 0
         size = usual_size([each for each in files if each[1] % UNIT_SIZE == 0])
         if size is not None:
             votes[size] += 1
         if votes.total() >= VOTES_MAX:
             break
-    if votes and max(votes) <= remembered:
+    if votes and remembered:
         return remembered
     return max(votes, key=lambda size: (votes[size], size), default=None)

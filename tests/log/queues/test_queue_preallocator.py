@@ -367,16 +367,16 @@ def test_a_file_that_was_taken_from_the_middle_is_made_again(tmp_path: Path) -> 
     assert sorted(directory.iterdir()) == files
 
 
-def test_a_gap_that_fits_no_file_takes_no_unit(tmp_path: Path) -> None:
-    """Files in places that are no multiples of their size: told, and nothing is made."""
+def test_files_in_places_where_none_begins_make_room(tmp_path: Path) -> None:
+    """Their units belong elsewhere, and a file with a right name would overlap them."""
     directory = tmp_path / "orders"
     directory.mkdir()
     for start in (UNIT_SIZE, SIZE + 3 * UNIT_SIZE):
         (directory / segment_name(start)).write_bytes(bytes(SIZE))
     queue = make_queue(tmp_path, lambda _: None)
-    with pytest.raises(ValueError, match="and none can"):
-        queue.put(FILE_UNITS + 1, 0, 100, 0)
-    assert len(list(directory.iterdir())) == 2
+    queue.put(FILE_UNITS + 1, 0, 100, 0)
+    assert queue.unit(FILE_UNITS + 1) == (0, 100, 0)
+    assert [path.name for path in directory.iterdir()] == [segment_name(SIZE)]
     queue.close()
 
 

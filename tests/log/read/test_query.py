@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstore import Message
-from rocketstore.errors import CorruptRecordError, StoreClosedError
+from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreClosedError
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.paths import StoreLayout
@@ -82,8 +82,14 @@ def test_only_messages_with_the_key_are_answers(made: MadeStore, reader: Reader)
 def test_entries_that_lead_nowhere_are_no_answers(made: MadeStore, reader: Reader) -> None:
     record = made.put(keys=["k"])
     index = ProposedOffsets([-5, 0, 1, 17, made.end, 1 << 19, 1 << 40])
-    found = asked(reader, index, "orders", "k")
+    told: list[CorruptRecordError] = []
+    found = list(query_by_key(reader, index, KeyQuery("orders", "k"), told.append))
     assert [m.physical_offset for m in found] == [record.physical_offset]
+    assert [error.physical_offset for error in told if error.reason == "end"] == [1 << 40]
+    with pytest.raises(ReadFailedError, match="beyond the log"):
+        asked(reader, index, "orders", "k")
+    sound = ProposedOffsets([-5, 0, 1, 17])
+    assert [m.physical_offset for m in asked(reader, sound, "orders", "k")] == [0]
 
 
 def test_an_offset_that_is_proposed_twice_is_one_answer(made: MadeStore, reader: Reader) -> None:
