@@ -54,5 +54,6 @@ def waiting_records(
         text = f"it is not known what the next open makes: {error}"
         findings.notice("derived", str(layout.root), text)
         return Waiting(lambda message: False)
+    findings.counts.cut_bytes = planned.cut[1] - planned.cut[0] if planned.cut else 0
     # Units that were there, by the checkpoint, are missed though the next open makes them again.
     return Waiting(lambda message: message.physical_offset >= dispatched, planned.index_start)
