@@ -7,7 +7,6 @@ error but its text, so advice is found in texts.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -107,8 +106,10 @@ _BY_HAND: Final[dict[tuple[FaultKind, str], str]] = {
     ): "compare each record whose own checksum does not hold with a copy of the "
     "store: RocketMQ with forceVerifyPropCRC would cut the log there. "
     "If it put them again with the checksum of an old record, --allow-stale-crc lets them pass",
+    ("log", "name"): "give each file of the log the name that its records say, where no file with "
+    "these records has it, and move all other such files out of the store",
     ("log", "twice"): "no command gives a message a place whose queue offset an earlier one has: "
-    "read it by its physical offset, which recover --dry-run says, with get, and put it again",
+    "read it with get, by the start of its file and its place there, and put it again",
     ("derived", "in-the-way"): "move what lies in place of queues or their files out of the store",
     ("broker", "in-the-way"): "move what lies in place of files of the log out of the store",
     ("broker", "stray"): "move what RocketMQ does not know out of the store",
@@ -120,13 +121,18 @@ _BY_HAND: Final[dict[tuple[FaultKind, str], str]] = {
 
 def _command(report: VerifyReport, found: set[tuple[FaultKind, str]], store: str) -> str:
     """The first command to run: each kind hides or causes those after it."""
-    kinds = {kind for kind, code in found if code not in NO_COMMAND}
-    crashed = report.writer == "none" and os.path.exists(os.path.join(report.path, "abort"))
+    none = (*NO_COMMAND, "order") if ("log", "twice") in found else NO_COMMAND
+    kinds = {kind for kind, code in found if code not in none}
+    if ("log", "name") in found:  # nothing is given up while it lies under another name
+        return ""
+    if report.role in ("replica", "unknown") and kinds & NOT_IN_COPIES:
+        promote = f"; or rocketstore promote {store} makes it the master, which commands mend"
+        return OF_COPY + promote * (report.role == "replica" and "lost" not in kinds)
     if ("broker", "vanished") in found:
         return f"rocketstore recover {store} links back the files that vanished from the log"
     if "lost" in kinds:
         return f"{_RESTORE}rocketstore {_give_up(found, store)} gives up what is lost for good"
-    if ("broker", "length") in found or (crashed and "log" in kinds):
+    if ("broker", "length") in found or (report.counts.cut_bytes and "log" in kinds):
         return f"rocketstore recover {store} is first"
     if "log" in kinds:  # with it goes what queues and index say of lost records
         return f"rocketstore repair {store} mends the log, --dry-run says how"
@@ -142,8 +148,15 @@ def _command(report: VerifyReport, found: set[tuple[FaultKind, str]], store: str
     return ""
 
 
+#: Of a copy; what its log lacks makes a promotion fail.
+OF_COPY: Final = (
+    "only its master changes this copy: follow it, which recovers the copy, or make a new one in "
+    "another directory"
+)
+#: Kinds of faults whose commands no copy takes.
+NOT_IN_COPIES: Final[set[FaultKind]] = {"log", "lost", "broker", "offsets"}
 #: Codes of faults that no command mends.
-NO_COMMAND: Final = ("record-crc", "in-the-way", "twice")
+NO_COMMAND: Final = ("record-crc", "in-the-way", "twice", "name", "stray", "side-file", "role")
 _RESTORE: Final = "restore what the log lacks from a copy, or "
 
 

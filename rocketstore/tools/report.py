@@ -106,6 +106,8 @@ class Counts:
     blanks: int = 0
     record_bytes: int = 0
     lost_bytes: int = 0
+    # What the next open for writing cuts off the log.
+    cut_bytes: int = 0
     # Record checksums that do not hold where another program wrote: perhaps a stale property.
     stale_checksums: int = 0
     queues: int = 0
@@ -171,6 +173,8 @@ class VerifyReport:
     hidden_messages: tuple[QueueMessages, ...] = ()
     #: Records that no queue can have, by topic and queue id: no faults, and no consumer gets them.
     without_queue: tuple[WithoutQueue, ...] = ()
+    #: In replication: "master", "replica", "" for neither, "unknown" where that cannot be read.
+    role: str = ""
 
     @property
     def ok(self) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import time
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocketstore._native.format.codec import decode_record
+from rocketstore._native.format.scanner import scan_segment
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
-from rocketstore.errors import StoreRecoveringError
+from rocketstore.errors import CorruptRecordError, StoreRecoveringError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqCheckpoint
 from rocketstore.log.follow.steady import RECOVERY_S, STEP_S
 from rocketstore.log.follow.writer_monitor import WriterMonitor
@@ -19,7 +22,7 @@ from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.lock import describe_recovery, rocketstore_wrote_last
 from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
 from rocketstore.log.layout.padding import is_padding
-from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import has_stale_checksums, load_store_state
 from rocketstore.log.read.batch_queues import batch_topics
@@ -59,6 +62,8 @@ __all__ = ["verify"]
 
 INDEX_SLOTS = 5_000_000
 INDEX_ENTRIES = 20_000_000
+#: Of a file of the log, bytes that its first record may have to tell the name of its file.
+LOOK_BYTES = 1 << 20
 
 
 def verify(
@@ -141,7 +146,7 @@ def verify(
         name_end(layout, facts, findings)
         check_keys(layout, facts, findings, waiting, in_use=_has_index(layout, own))
         check_strays(layout, facts, findings)
-        check_role(layout, findings)
+        role = check_role(layout, findings)
         for start, end, count, copy in cuts_with_records(layout.quarantine):
             text = (
                 f"[{start}, {end}), which a recovery cut off with {counted(count, 'whole record')}"
@@ -156,13 +161,16 @@ def verify(
         watch.close()
         for segment in segments:
             segment.close()
-    return _report(root, seen, facts, findings)
+    return _report(root, seen, role, facts, findings)
 
 
-def _report(root: Path, seen: WriterSeen, facts: LogFacts, findings: Findings) -> VerifyReport:
+def _report(
+    root: Path, seen: WriterSeen, role: str, facts: LogFacts, findings: Findings
+) -> VerifyReport:
     return VerifyReport(
         path=str(root),
         writer=seen.state,
+        role=role,
         begin_offset=facts.begin,
         end_offset=facts.end,
         counts=findings.counts,
@@ -298,7 +306,7 @@ def _padding(layout: StoreLayout, *, growing: bool) -> Callable[[MappedFile, int
 
 
 def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
-    """The log's files in order; those of another length, and gaps, are faults."""
+    """The log's files in order; those of another length or name, and gaps, are faults."""
     found = list_log(layout)
     size = usual_size(found) or 0
     segments: list[MappedFile] = []
@@ -307,10 +315,12 @@ def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
             name = os.path.basename(path)
             text = f"{name} is missing in the log; the next open for writing links it back"
             findings.add("broker", path, 0, text, code="vanished")
-        if size and not has_place(start, size):
-            findings.add("log", path, 0, f"{length} bytes at {start} can be no segment")
+        gap = bool(segments) and segments[-1].start_offset + size < start
+        text = _other_name(path, start, length, size, gap=gap)
+        if size and text:
+            findings.add("log", path, 0, text, code="name")
             continue
-        if segments and segments[-1].start_offset + size < start:
+        if gap:
             text = f"the files from {segments[-1].start_offset + size} up to here are missing"
             findings.add("lost", path, 0, text, code="missing")
         if length != size or not size:
@@ -323,6 +333,19 @@ def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
         text = f"the log begins at {begin}, what lay in front counts as trimmed; {NAME_THEM}"
         findings.notice("log", segments[0].path, text)
     return segments
+
+
+def _other_name(path: str, start: int, length: int, size: int, *, gap: bool) -> str:
+    """Why a file of the log has the name of another place, or "": two records in it say so, since
+    one may have a changed offset. Nor does a log go on behind a `gap` with a file of nothing."""
+    with suppress(CorruptRecordError, ValueError), open(path, "rb") as file:
+        first = file.read(LOOK_BYTES)
+        said = decode_record(first, verify=False)["physical_offset"]
+        with closing(MappedFile.open(path, said, length, "read")) as named:
+            if said != start and scan_segment(named, 0, length, verify=0).records > 1:
+                return f"its records are those of {segment_name(said)}"
+    belongs = has_place(start, size) and (first.strip(b"\0") or not gap)
+    return "" if belongs else f"{length} bytes at {start} can be no segment"
 
 
 def _wrong_length(

@@ -80,3 +80,13 @@ def store_path(tmp_path: Path) -> Path:
                 second.put(b"second %d" % (number // 2), keys="second")
         store.writer("other").put(b"\x1b[31mred\xff", properties={"region": "eu"})
     return path
+
+
+@pytest.fixture
+def long_path(store_path: Path) -> Path:
+    """The store with two and a half segments."""
+    with rocketstore.open(store_path, "r+") as store:
+        writer = store.writer("orders")
+        while store.end_offset < 5 << 19:
+            writer.put(bytes(1 << 17))
+    return store_path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +14,10 @@ import pytest
 import rocketstore
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import Invoke
+from tests.support.advice import follow_the_advice
 from tests.support.made_store import MadeStore
 
 SHAPE = ("--index-slots", 100, "--index-entries", 1000)
-#: Commands that an advice may name.
-COMMANDS = ("recover", "repair", "rebuild")
 
 
 def verdict(invoke: Invoke, path: Path) -> dict[str, Any]:
@@ -31,44 +29,16 @@ def verdict(invoke: Invoke, path: Path) -> dict[str, Any]:
     return found
 
 
-def advised(text: str) -> list[str]:
-    """The command in an advice, without `rocketstore`; empty without one."""
-    if "rocketstore " not in text:
-        return []
-    words = shlex.split(text.splitlines()[-1].partition("rocketstore ")[2])
-    assert words[0] in COMMANDS
-    return words[: words.index(str(SHAPE[-1])) + 1]
-
-
-def mend(invoke: Invoke, path: Path) -> list[str]:
-    """Runs what `verify` advises until it finds nothing; the names of the commands. Never the same
-    advice twice for the same faults."""
-    ran: list[str] = []
-    seen = []
-    while True:
-        result = invoke("verify", path, *SHAPE)
-        if result.exit_code == 0:
-            return ran
-        words = advised(result.stderr)
-        assert words, result.stderr
-        assert (result.output, words) not in seen, f"a circle: {result.output}"
-        seen.append((result.output, words))
-        ran.append(words[0])
-        invoke(*words)
+def mend(path: Path) -> list[str]:
+    """Runs what `verify` advises until it finds nothing; the names of the commands."""
+    found = follow_the_advice(path, SHAPE)
+    assert not found.fault
+    assert found.verdicts[-1]["ok"]
+    return found.commands
 
 
 def log_file(path: Path, start: int = 0) -> Path:
     return path / "commitlog" / f"{start:020d}"
-
-
-@pytest.fixture
-def long_path(store_path: Path) -> Path:
-    """The store with two and a half segments."""
-    with rocketstore.open(store_path, "r+") as store:
-        writer = store.writer("orders")
-        while store.end_offset < 5 << 19:
-            writer.put(bytes(1 << 17))
-    return store_path
 
 
 def append(file: Path) -> None:
@@ -164,7 +134,7 @@ def test_each_kind_is_named_and_its_advice_mends_it(
     assert bool(found["hidden_messages"]) is (kind == "derived" and code != "keys")
     if kind == "lost":  # one cause, one line
         assert len(found["faults"]) == 1, found["faults"]
-    assert mend(invoke, long_path) == commands
+    assert mend(long_path) == commands
 
 
 BAD = ["", "{", '{"topicConfigTable":', "\0\0\0\0"]

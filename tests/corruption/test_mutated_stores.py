@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import campaign
+from tests.support.damaged_stores import DamagedStores
 from tests.support.mutated_stores import Campaign
 
 #: `STORES=20000` asks for so many.
@@ -20,6 +21,17 @@ def test_no_store_takes_a_process_along(tmp_path: Path, rng: random.Random) -> N
     """D-25: no signal, no hang, no memory without bound, no change outside, no message that was never stored."""
     stores = Campaign(tmp_path / "work", rng.randrange(1 << 32))
     faults = []
-    for number in campaign.begin("mutated stores", asked=ASKED, alone=12).rounds():
+    for number in campaign.begin("mutated stores", asked=ASKED, share=0.5, alone=12).rounds():
+        faults += stores.store(number)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.timeout(7200)
+def test_what_happens_to_a_store_is_told(tmp_path: Path, rng: random.Random) -> None:
+    """Bits, zeros, cut, longer, older, renamed, doubled, swapped and lost files: no message is hidden, or
+    lost beyond what is named, no offset goes back without a word, and what `verify` advises ends."""
+    stores = DamagedStores(tmp_path / "work", rng.randrange(1 << 32))
+    faults = []
+    for number in campaign.begin("mutated stores", asked=ASKED, share=0.5, alone=12).rounds():
         faults += stores.store(number)
     assert not faults, "\n".join(faults)

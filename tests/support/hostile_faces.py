@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ import rocketstore
 from rocketstore import tools
 from tests.support.mutations import Known
 
-__all__ = ["FACES", "SEGMENT", "SIZES", "Outcome", "run_face", "served"]
+__all__ = ["FACES", "SEGMENT", "SIZES", "Outcome", "in_a_child", "run_face", "served"]
 
 SEGMENT = 16384
 SIZES: dict[str, Any] = {
@@ -242,3 +243,28 @@ def _child(name: str, path: Path, writing: int) -> None:
     while data:
         data = data[os.write(writing, data) :]
     os._exit(0)
+
+
+def in_a_child(work: Callable[[], Any], wall_s: float) -> tuple[Any, str]:
+    """What `work` gives in a forked process, as JSON carries it, and how that died: "" if it did not."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        with contextlib.suppress(BaseException), os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            try:
+                json.dump(work(), pipe)
+            except BaseException:
+                traceback.print_exc()
+                raise
+        os._exit(0)
+    os.close(writing)
+    timer = threading.Timer(wall_s, os.kill, (child, signal.SIGKILL))
+    timer.start()
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(child, 0)
+    timer.cancel()
+    if status or not answer:
+        return None, f"signal {status & 0x7F}" if status else "no answer"
+    return json.loads(answer), ""

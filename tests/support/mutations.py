@@ -23,7 +23,7 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from tests.support.checkpoints import own_checkpoint
 
-__all__ = ["MUTATIONS", "STRANGER", "Mutation", "mutate"]
+__all__ = ["MUTATIONS", "STRANGER", "Mutation", "damage", "mutate"]
 
 #: Numbers at the ends of what fields hold.
 NUMBERS = (
@@ -285,3 +285,61 @@ MUTATIONS: tuple[Mutation, ...] = (
     some_bytes, a_number, a_number, a_checkpoint, a_length, a_name, a_loss, another_kind, a_swap,
     some_json, a_record, many_gaps,
 )  # fmt: skip
+
+
+# ---- what happens to files without anybody's will ----
+
+
+def damage(rng: random.Random, root: Path, older: dict[str, bytes]) -> str:
+    """What disks, kills, restores and hands do to one file, at random: a bit, zeros, a shorter or longer
+    file, an older copy, another name, a second one, a swap, a loss. `older`: files of an earlier day."""
+    path = rng.choice(_files(root))
+    data = path.read_bytes()
+    used = len(data.rstrip(b"\0"))
+    name = _named(path, root)
+    kind = rng.choice(
+        ("bit", "bit", "zero", "zero", "cut", "longer", "older", "name", "second", "swap", "gone")
+    )
+    if kind == "bit" and used:
+        at, bit = rng.randrange(used), rng.randrange(8)
+        _write(path, at, bytes([data[at] ^ 1 << bit]))
+        return f"bit {bit} at {at} of {name}"
+    if kind == "zero" and used:
+        at = rng.choice((0, rng.randrange(used)))
+        count = min(rng.choice((1, 8, 20, 512, used)), len(data) - at)
+        _write(path, at, bytes(count))
+        return f"{count} zeros at {at} of {name}"
+    if kind in ("cut", "longer"):
+        step = rng.choice((1, 20, 400, 512, 4096, rng.randrange(1, max(2, used))))
+        to = max(0, rng.choice((len(data), used)) - step) if kind == "cut" else len(data) + step
+        os.truncate(path, to)
+        return f"{name} of {len(data)} has {to} bytes"
+    if kind == "older" and name in older:
+        path.write_bytes(older[name])
+        return f"{name} is an older one"
+    if kind in ("name", "second"):
+        return _another_name(rng, path, root, second=kind == "second")
+    if kind == "swap":
+        near = [one for one in _files(root) if one.parent == path.parent and one != path]
+        other = rng.choice(near if near and rng.random() < 0.7 else _files(root))
+        content = other.read_bytes()
+        other.write_bytes(data)
+        path.write_bytes(content)
+        return f"{name} and {_named(other, root)} are swapped"
+    path.unlink()
+    return f"{name} is gone"
+
+
+def _another_name(rng: random.Random, path: Path, root: Path, *, second: bool) -> str:
+    if path.name.isdigit() and len(path.name) == 20:
+        step = rng.choice((1, 20, 400, 8192, 16384, 1 << 40)) * rng.choice((1, 1, -1))
+        to = path.with_name(f"{max(0, int(path.name) + step):020d}")
+    else:
+        to = path.with_name(rng.choice((path.name + ".bak", path.name + "~", "0" + path.name[1:])))
+    if to.exists():
+        return "nothing"
+    if second:
+        shutil.copy(path, to)
+        return f"{_named(path, root)} is there as {to.name}, too"
+    path.rename(to)
+    return f"{_named(path, root)} is named {to.name}"

@@ -73,7 +73,8 @@ def command(
             allow_stale_crc=allow_stale_crc,
         )
     if as_json:
-        click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok}))
+        advice = remedy(report, _given())
+        click.echo(json.dumps({**dataclasses.asdict(report), "ok": report.ok, "advice": advice}))
     else:
         for line in str(report).split("\n"):
             click.echo(printable(line))
@@ -82,8 +83,8 @@ def command(
             click.echo(printable(in_commands(f"notice: {notice}")), err=True)
         if len(report.notices) > faults:
             click.echo(f"… and {len(report.notices) - faults} more notices", err=True)
-        for advice in remedy(report, _given()):
-            click.echo(printable(advice), err=True)
+        for line in remedy(report, _given()):
+            click.echo(printable(line), err=True)
     return exit_codes.OK if report.ok else exit_codes.DAMAGED
 
 

@@ -222,11 +222,11 @@ class Dispatcher(Worker):
             if reason == native.DONE:
                 self._stuck = None
                 goes_on = offset >= min(target, segment.end_offset)
-            elif reason == native.END:
+            elif reason == native.END and self._damage_at(offset) == offset:
                 goes_on, offset = self._leave_segment(segment, offset)
             elif reason == native.FAULT:
                 goes_on = self._faulted(offset)
-            elif reason == native.BAD_RECORD:
+            elif reason in (native.END, native.BAD_RECORD):  # zeros in front of records are damage
                 goes_on, offset = self.skip_damage(offset)
             else:
                 goes_on, offset = self._help(reason, offset)

@@ -53,9 +53,9 @@ class IndexFiller:
             reason, offset = self._loop.run(segment, offset, end)
             if reason == native.DONE:
                 goes_on = offset >= segment.end_offset
-            elif reason == native.END:
+            elif reason == native.END and self._damage_at(offset) == offset:
                 offset = min(segment.end_offset, end)
-            elif reason == native.BAD_RECORD:
+            elif reason in (native.END, native.BAD_RECORD):
                 goes_on, offset = self._pass(offset)
             else:
                 goes_on = self._help(reason, begin)

@@ -113,9 +113,9 @@ class _Look:
         offset: int | None = begin
         while offset is not None and offset < end:
             reason, offset = self._native.run(segment, offset, min(end, segment.end_offset))
-            if reason in (native.DONE, native.END, native.FAULT):
+            if reason in (native.DONE, native.FAULT):
                 return
-            if reason == native.BAD:
+            if reason in (native.END, native.BAD):  # records may lie behind zeros
                 offset = _behind_damage(segment, offset, min(end, segment.end_offset), budget)
                 continue
             record = self._native.current()

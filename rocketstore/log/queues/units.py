@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PRE_BLANK_SIZE",
     "QUEUE_OFFSET_MAX",
+    "SIZE_MAX",
     "UNIT_SIZE",
     "UnitRefusedError",
     "check_gap",
@@ -26,6 +27,8 @@ __all__ = [
     "unwritten_runs",
 ]
 
+#: Largest record that a unit is believed to name, bytes; garbage names larger ones.
+SIZE_MAX: Final = 64 << 20
 #: Largest gap that is filled, units; an offset after a larger one is not believed.
 GAP_UNITS_MAX: Final = 1 << 22
 #: Largest read, bytes; beyond it a file is mapped.
@@ -90,9 +93,9 @@ def unwritten_runs(file: MappedFile, count: int) -> list[tuple[int, int]]:
 
 def name_records_in_order(file: MappedFile, count: int) -> bool:
     """Whether the first `count` units of a file can be those of a queue: each record begins where
-    the one before ends, or later."""
+    the one before ends, or later, and none is larger than any."""
     units = queue_file.units_array(file, 0, count)
     offsets, sizes = units["physical_offset"].astype("i8"), units["size"].astype("i8")
     records = (sizes > 0) & (offsets >= 0) & (sizes != PRE_BLANK_SIZE)
     offsets, sizes = offsets[records], sizes[records]
-    return bool((offsets[1:] - offsets[:-1] >= sizes[:-1]).all())
+    return bool((offsets[1:] - offsets[:-1] >= sizes[:-1]).all() and (sizes <= SIZE_MAX).all())

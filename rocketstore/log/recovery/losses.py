@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
-from rocketstore.log.queues.units import PRE_BLANK_SIZE
+from rocketstore.log.queues.units import PRE_BLANK_SIZE, SIZE_MAX
 from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, RecoveryReport
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Largest record that a unit is believed to name, bytes; garbage names larger ones.
-SIZE_MAX: Final = 64 << 20
 OFFSET_MAX: Final = (1 << 63) - 1
 
 Range = tuple[int, int, str]

@@ -14,7 +14,7 @@ from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments, list_log
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.queues.directories import queues_in
-from rocketstore.log.queues.units import UNIT_SIZE
+from rocketstore.log.queues.units import UNIT_SIZE, name_records_in_order
 from rocketstore.log.read.batch_queues import batches_end
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def missing_segments(layout: StoreLayout) -> list[str]:
     Reads the queues first: a unit is written after its record, so the log reaches as far as they
     do.
     """
-    queues_end = max(_queues_end(layout), batches_end(layout))
+    known = max((start + length for start, length, _ in list_log(layout)), default=0)
+    queues_end = max(_queues_end(layout, known), batches_end(layout))
     found = []
     end = -1
     for start, length, _ in list_log(layout):
@@ -60,23 +61,24 @@ def has_both_ends(layout: StoreLayout) -> bool:
         checkpoint.close()
     if own is not None and not (begin <= own.minimum and own.flushed <= end):
         return False
-    return max(_queues_end(layout), batches_end(layout)) <= end
+    return max(_queues_end(layout, end), batches_end(layout)) <= end
 
 
-def _queues_end(layout: StoreLayout) -> int:
+def _queues_end(layout: StoreLayout, log_end: int) -> int:
     """End of the last record that any consume queue has; -1 when there is no unit at all. One file
-    at a time is mapped: a broker may have many."""
+    at a time is mapped: a broker may have many. A file that points beyond `log_end`, and whose
+    units can be none, does not count."""
     end = -1
     for _, _, queue in queues_in(layout.consume_queue):
         for start, size in reversed(list_files(queue)):
-            last = _file_end(f"{queue}/{segment_name(start)}", start, size)
+            last = _file_end(f"{queue}/{segment_name(start)}", start, size, log_end)
             if last >= 0:
                 end = max(end, last)
                 break
     return end
 
 
-def _file_end(path: str, start: int, size: int) -> int:
+def _file_end(path: str, start: int, size: int, log_end: int) -> int:
     """As `_queues_end`, of one file."""
     if size < UNIT_SIZE:
         return -1
@@ -85,7 +87,9 @@ def _file_end(path: str, start: int, size: int) -> int:
     except (FileNotFoundError, ValueError):  # it was taken away, or cut, since it was listed
         return -1
     try:
-        return queue_file.physical_end(file, queue_file.written_units(file))
+        count = queue_file.written_units(file)
+        end = queue_file.physical_end(file, count)
+        return end if end <= log_end or name_records_in_order(file, count) else -1
     finally:
         file.close()
 

@@ -282,7 +282,7 @@ class _Recovery:
             durable=own.flushed if own is not None and not foreign else -1,
             window=window,
             shown=self.marks.shown,
-            stopped_at=self._stopped_at(),
+            stopped_at=_stopped_at(self),
             clean=resumed.clean if resumed is not None else self.marks.clean,
             check_crc=check_crc,
             foreign=EVERYWHERE if self.another else self.marks.foreign,
@@ -314,12 +314,6 @@ class _Recovery:
         else:
             repair.plan(walk, whole_tail=self.mode != "clean")
         return _report(self, walk, repair, began)
-
-    def _stopped_at(self) -> int:
-        """Where the last stop, a clean one of ours, noted the end of the log; -1 without one."""
-        noted = self.marks.own
-        ours = self.marks.ours and self.marks.clean and not self.another
-        return noted.flushed if ours and noted is not None and noted.clean else -1
 
     def _limit(self, rules: Rules) -> int | None:
         """Where the log ends if that is known before the walk: a cut that was begun is finished
@@ -380,6 +374,13 @@ class _Recovery:
         own = self.marks.own
         begin = own.flushed if own is not None and self.verdict.stands else self.log.begin_offset
         return (min(begin, end), end)
+
+
+def _stopped_at(attempt: _Recovery) -> int:
+    """Where the last stop, a clean one of ours, noted the end of the log; -1 without one."""
+    noted, marks = attempt.marks.own, attempt.marks
+    ours = marks.ours and marks.clean and not attempt.another
+    return noted.flushed if ours and noted is not None and noted.clean else -1
 
 
 def _warn_of_times(attempt: _Recovery, walk: LogWalk) -> None:

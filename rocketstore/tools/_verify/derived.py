@@ -196,7 +196,7 @@ def check_checkpoint(
         text = f"the log begins at {facts.begin}, but should at {facts.minimum}"
         findings.add("lost", path, 0, text, code="begin")
     theirs = layout.checkpoint
-    if theirs.exists() and theirs.stat().st_size != CHECKPOINT_BYTES:
+    if theirs.exists() and theirs.stat().st_size < CHECKPOINT_BYTES:  # no program reads more
         text = f"{theirs.stat().st_size} bytes, not {CHECKPOINT_BYTES}"
         findings.add("derived", str(theirs), 0, text)
 
@@ -232,16 +232,19 @@ def _lost_groups(layout: StoreLayout) -> str:
     return f"holds no offset, and once held those of {shown}: they start over" if names else ""
 
 
-def check_role(layout: StoreLayout, findings: Findings) -> None:
-    """The role in replication can be read, without which no open for writing begins."""
+def check_role(layout: StoreLayout, findings: Findings) -> str:
+    """The role in replication, "" without one. It can be read, without which no open for writing
+    begins; else it is "unknown"."""
     try:
-        load_state(layout)
+        state = load_state(layout)
     except (OSError, ReplicationError):
         text = (
             "does not say the role of this store, which opens with mode='r' only; restore the file,"
             " or make a new copy of the master in another directory"
         )
         findings.add("config", str(layout.replication), 0, text, code="role")
+        return "unknown"
+    return "" if state is None else state.role
 
 
 def check_offsets(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:

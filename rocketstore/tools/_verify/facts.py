@@ -45,13 +45,14 @@ class Scope:
 @dataclass(slots=True)
 class QueueFacts:
     """What the log says about one queue: its first and its next queue offset, and its records.
-    `waiting` of these may have no unit yet. `gaps`: queue offsets that no record has."""
+    `waiting` of these may have no unit yet. `gaps`: what no record has: `repair` gave it up, or it is
+    a gap up to the offset of a group (D-17), and the queue has to agree."""
 
     first: int
     next: int
     records: int
     waiting: int = 0
-    gaps: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[LostUnits] = field(default_factory=list)
     #: Records that count up from 0 behind others, a count: the numbering begins again with them,
     #: unless the old one goes on (D-12). File and position of the first one.
     again: int = 0
@@ -60,7 +61,7 @@ class QueueFacts:
     def has(self, queue_offset: int) -> bool:
         if not self.first <= queue_offset < self.next:
             return False
-        return not any(start <= queue_offset < end for start, end in self.gaps)
+        return not any(gap.first <= queue_offset < gap.end for gap in self.gaps)
 
 
 class LostUnits(NamedTuple):
@@ -79,8 +80,7 @@ class LogFacts:
     """What the log says about the derived files. `files` by start offset; there may be gaps.
 
     `queues` and `batches`, records that are inner batches, are there after a walk record by record;
-    `ends`, the next queue offsets, in the end. What no record has is in `lost`: `repair` gave it
-    up, or it is a gap up to the offset of a group (D-17), and the queues have to agree. `holes` are
+    `ends`, the next queue offsets, in the end. `holes` are
     where no record is, in order, once `close` was called. `damaged`: queue place and store time of
     records whose content is damaged. `waiting_batches`: of `batches`, those that may have no unit.
     `indexed`: physical offsets that the index names; `tagged`: those that it names by their tags.
@@ -98,7 +98,6 @@ class LogFacts:
     batches: dict[tuple[str, int], int] = field(default_factory=dict)
     waiting_batches: dict[tuple[str, int], int] = field(default_factory=dict)
     without_queue: dict[tuple[str, int], list[int]] = field(default_factory=dict)
-    lost: list[LostUnits] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     damaged: list[tuple[str, int, int, int]] = field(default_factory=list)
     indexed: array[int] = field(default_factory=lambda: array("q"))

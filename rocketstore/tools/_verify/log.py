@@ -166,7 +166,6 @@ def begin_again(facts: LogFacts, place: tuple[str, int]) -> None:
     """The numbering of a queue began again: what counts is what came since."""
     count = facts.queues[place].again
     facts.queues[place] = QueueFacts(0, count, count)
-    facts.lost[:] = [lost for lost in facts.lost if lost[:2] != place]
 
 
 #: Of records that are behind others with their queue offsets.
@@ -289,9 +288,19 @@ class _Walk:
                 begin_again(self._facts, place)
             return True
         if known.again:
-            self._findings.add("log", *known.again_at, f"{place[0]}/{place[1]}: {STRAY}")
+            text = f"{place[0]}/{place[1]}: {STRAY}"
+            self._findings.add("log", *known.again_at, text, code="twice")
             known.again = 0
         return False
+
+    def _take_back(self, known: QueueFacts) -> None:
+        """The record in front jumped ahead of its queue, which goes on here as if it were not
+        there: it is the odd one, as for a dispatcher."""
+        odd = known.gaps.pop()
+        known.next, known.records = odd.first, known.records - 1
+        text = f"{odd.topic}/{odd.queue_id}: queue offset {odd.end} follows {odd.first - 1}"
+        text += ", lower ones follow"
+        self._findings.add("log", odd.file, odd.position, text, code="twice")
 
     def _queues(self, position: int, message: Message, *, damaged: bool) -> None:
         """Queue offsets of one queue follow each other (format 15.2, equation 6). What a damaged
@@ -324,12 +333,12 @@ class _Walk:
                 new = QueueFacts(queue_offset, queue_offset + 1, 1, int(waits))
                 self._facts.queues[topic, queue_id] = new
                 continue
+            jumped = known.gaps and known.gaps[-1].end == known.next - 1
+            if jumped and known.gaps[-1].first <= queue_offset < known.next - 1:
+                self._take_back(known)
             if queue_offset > known.next:
-                known.gaps.append((known.next, queue_offset))
                 place = (self._segment.path, position)
-                self._facts.lost.append(
-                    LostUnits(topic, queue_id, known.next, queue_offset, *place)
-                )
+                known.gaps.append(LostUnits(topic, queue_id, known.next, queue_offset, *place))
             elif self._begins_again((topic, queue_id), queue_offset, position):
                 continue
             elif queue_offset != known.next:

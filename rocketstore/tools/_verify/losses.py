@@ -8,9 +8,10 @@ and index can tell.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.queues.units import SIZE_MAX
 from rocketstore.tools._verify.holes import OFFSET_MAX, Hole, Losses, hole_at
 from rocketstore.values.plural import counted
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from rocketstore.tools.report import Findings
 
 __all__ = ["name_end", "name_losses"]
-
-#: Largest record that a unit is believed to name, bytes; garbage names larger ones.
-SIZE_MAX: Final = 64 << 20
 
 
 def name_losses(queues: list[QueueSeen], facts: LogFacts, findings: Findings) -> Losses:
@@ -37,7 +35,14 @@ def name_losses(queues: list[QueueSeen], facts: LogFacts, findings: Findings) ->
         for number, offset, size in zip(units.numbers, units.offsets, units.sizes, strict=True):
             hole = hole_at(facts.holes, offset)
             known = facts.queues.get((queue.topic, queue.queue_id))
-            if hole is None or not 0 < size <= SIZE_MAX or (known and known.has(number)):
+            # The end of the log has lost none of the messages in front of one that is there.
+            end = known.next if known and hole and hole.end == OFFSET_MAX else -1
+            if (
+                hole is None
+                or not 0 < size <= SIZE_MAX
+                or number < end
+                or (known and known.has(number))
+            ):
                 file, position = queue.unit_place(number)
                 text = f"points to {offset}: {_reason(facts, offset)}"
                 findings.add("derived", file, position, text)
@@ -61,19 +66,21 @@ def _reason(facts: LogFacts, offset: int) -> str:
 
 
 def name_end(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """The end of the log, where queues or index know records behind it. Relies on: the index was
-    walked."""
+    """The end of the log, where queues know records behind it. Relies on: the index was walked. What
+    the index alone says is a fault of the index: one bit of an entry leads anywhere."""
     losses = facts.losses
     end = facts.holes[-1] if facts.holes and facts.holes[-1].end == OFFSET_MAX else Hole(0, 0)
-    if not losses.behind and not end.entries:
+    if not losses.behind:
+        if end.entries:
+            text = f"{counted(end.entries, 'entry', 'entries')} point behind the end of the log, "
+            text += f"{facts.end}, up to {end.last}"
+            findings.add("derived", str(layout.index), 0, text)
         return
     last = max(losses.last, end.last)
     file = facts.files.get(facts.end - facts.end % facts.file_size)
     where = str(layout.commit_log) if file is None else file.path
     behind = max((file.end_offset for file in facts.files.values()), default=0)
-    pointing = []
-    if losses.behind:
-        pointing.append(counted(losses.behind, "queue unit"))
+    pointing = [counted(losses.behind, "queue unit")]
     if end.entries:
         pointing.append(counted(end.entries, "index entry", "index entries"))
     text = f"the log ends here, and {' and '.join(pointing)} point behind it, up to {last}"

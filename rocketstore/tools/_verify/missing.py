@@ -66,13 +66,13 @@ def compare_queues(
 def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
     """Queue offsets that are missing in the log have units that stand for them in their queues, or
     that name them as lost."""
-    for lost in facts.lost:
+    for lost in (gap for known in facts.queues.values() for gap in known.gaps):
         named = facts.losses.offsets.get((lost.topic, lost.queue_id), ())
         if named and all(number in named for number in range(lost.first, lost.end)):
             continue
         if not _are_stood_for(layout.queue_directory(lost.topic, lost.queue_id), lost, facts):
-            text = f"queue offset {lost.end} follows {lost.first - 1}"
-            findings.add("log", lost.file, lost.position, f"{lost.topic}/{lost.queue_id}: {text}")
+            text = f"{lost.topic}/{lost.queue_id}: queue offset {lost.end} follows {lost.first - 1}"
+            findings.add("derived", lost.file, lost.position, text, code="gap")
 
 
 def _are_stood_for(directory: Path, lost: LostUnits, facts: LogFacts) -> bool:

@@ -277,7 +277,8 @@ class _QueueWalk:
                 self._dangling.add(first + number, *unit[:2])
             elif reason:
                 self._bad += 1
-                self._findings.add("derived", file.path, (begin + number) * UNIT_SIZE, reason)
+                at, code = (begin + number) * UNIT_SIZE, "order" * ("the unit before" in reason)
+                self._findings.add("derived", file.path, at, reason, code=code)
 
     def _unit(self, queue_offset: int, physical_offset: int, size: int, code: int) -> str:
         """What is wrong with one unit, or ""."""

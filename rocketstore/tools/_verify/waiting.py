@@ -55,6 +55,7 @@ def waiting_records(
         text = f"it is not known what the next open makes: {error}"
         findings.notice("derived", str(layout.root), text)
         return Waiting(lambda message: False)
+    findings.counts.cut_bytes = planned.cut[1] - planned.cut[0] if planned.cut else 0
     if planned.cut is not None and planned.cut_records:
         cut, count = f"[{planned.cut[0]}, {planned.cut[1]})", counted(planned.cut_records, "record")
         text = f"the next open for writing, as recover, cuts off {cut} with {count} that are whole"
