@@ -13,9 +13,8 @@ that a power cut cannot leave a group waiting beyond the log, where the messages
 skipped (D-17).
 
 A copy of another store has the offsets of its master, which change by `take_from_master` only, and
-those of groups that committed here first. The latter are named in the same member, as
-`"own": ["topic@group"]`, and the `LogPlace` of what offsets of services speak of, as
-`"log": [4096, 3735928559]`.
+those of groups that committed here first. The same member names the latter (`own`), and the
+`LogPlace` of what offsets of services speak of (`log`).
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ logger = logging.getLogger(__name__)
 MAX_FILE_BYTES = 64 << 20
 MAX_DEPTH = 8
 _EMPTY: dict[str, object] = {}  # the same one each time
-_NONE: frozenset[str] = frozenset()
 #: A commit is in RocketMQ's file after this long.
 MERGE_EVERY_S = 5.0
 
@@ -285,9 +283,8 @@ class ConsumerOffsets:
         """ "topic@group" of those that committed in this store while it was a copy, and which no
         master has."""
         names = self.noted("own")
-        return (
-            frozenset(n for n in names if isinstance(n, str)) if isinstance(names, list) else _NONE
-        )
+        found = names if isinstance(names, list) else ()
+        return frozenset(n for n in found if isinstance(n, str))
 
     def noted(self, name: str) -> object:
         """What our member of the file has by this name."""
@@ -430,7 +427,7 @@ class ConsumerOffsets:
         return table if isinstance(table, dict) else _EMPTY
 
     def _keep_copy(self) -> None:
-        """Gives the `.bak` of a broker what the file holds: the broker takes it for a bad file."""
+        """Gives a broker's `.bak` what the file holds: the broker takes it for a bad file."""
         copy = self._layout.consumer_offsets.with_suffix(".json.bak")
         if copy.is_file() and not copy.is_symlink():
             held = {**self._document, "offsetTable": self._merged}
@@ -453,9 +450,8 @@ class ConsumerOffsets:
         if not self._read_only:
             own = self.own if own is None else own
             merged = self._journal.before_merge()
-            named = {"own": sorted(own), "log": self.place()}
-            named = {name: value for name, value in named.items() if value}
-            document["rocketstore"] = {**named, **mark_of(table, merged)}
+            named = {"own": sorted(own), "log": self.place(), **mark_of(table, merged)}
+            document["rocketstore"] = {k: v for k, v in named.items() if v not in ([], None)}
             text = json_text(document)
             self._check_size(text)
             self._keep_copy()
@@ -484,9 +480,8 @@ def recovered_offsets(
     read_only: bool,
     ours: bool,
 ) -> ConsumerOffsets:
-    """The offsets of a store whose queues are recovered, none after the end of its queue
-    (D-17). `lost`: the log is known to have lost its end. `ours`: rocketstore was the last to write
-    before this open."""
+    """The offsets of a store with recovered queues, none after the end of its queue (D-17). `lost`:
+    the log is known to have lost its end. `ours`: rocketstore wrote last before this open."""
     offsets = ConsumerOffsets(layout, read_only=read_only)
     offsets.load(ours=ours)
     place = place_in(offsets.noted("log"))
