@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self
 from rocketstore._native.format.codec import tags_code
 from rocketstore._native.format.queue_reader import BatchIterator
 from rocketstore._native.sync.futex import timeout_ms
-from rocketstore._native.sync.signal_safe_lock import SingleUse
+from rocketstore._native.sync.signal_safe_lock import Passage, SignalSafeLock
 from rocketstore.consuming.chosen import LEVELS, Upto, chosen_offsets
 from rocketstore.consuming.cursors import Edge, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
@@ -107,7 +107,7 @@ class Consumer:
         self._topic = topic
         self._queue_ids = chosen
         self._group = group
-        self._one_call = SingleUse(ConsumerBusyError, BUSY)
+        self._one_call = SignalSafeLock("a consumer", busy=ConsumerBusyError(BUSY))
         self._closed = False
         self._met: Exception | None = None  # error of the last poll, after what it gave
         self._columns: ColumnPoll | None = None
@@ -422,7 +422,7 @@ class Consumer:
         if not self._closed:
             self._closed = True
             self._release()
-            with contextlib.suppress(ConsumerBusyError), self._one_call:
+            with contextlib.suppress(ConsumerBusyError), self._one_call():
                 # Another thread in a call of this consumer keeps the batch that it works on.
                 self._cursors.forget_batch()
 
@@ -459,11 +459,11 @@ class Consumer:
             raise StoreClosedError("the consumer is closed")
         self._reader.source.check()
 
-    def _use(self) -> SingleUse:
+    def _use(self) -> Passage:
         """For `with`: one call's use of the consumer; a second thread meanwhile is an error, not a
         wait."""
         self._check()
-        return self._one_call
+        return self._one_call()
 
     def _release(self) -> None:
         if self._stored is not None:

@@ -82,7 +82,7 @@ class ConsumerOffsets:
         self.master = ""
         # Guards the table, the claims and the file; never held while anyone waits for a flush. A
         # signal's handler may come inside: a table is replaced, never changed.
-        self._turn = SignalSafeLock()
+        self._turn = SignalSafeLock("stored offsets")
         self._document: dict[str, object] = {}
         self._journal = CommitJournal(layout.group_offsets)
         # The table as RocketMQ's file has it, and when the first commit came that it lacks.
@@ -120,7 +120,7 @@ class ConsumerOffsets:
         merged = document.get("offsetTable", {})
         table, mark, doubts = read_together(merged, document.get("rocketstore"), journal, ours=ours)
         newer = table != merged or bool(doubts)
-        with self._turn:
+        with self._turn():
             self._document = {**document, "offsetTable": table} if newer else document
             self._merged, self.doubts = merged, doubts
             # What another program left is marked, too.
@@ -129,13 +129,13 @@ class ConsumerOffsets:
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
-        with self._turn:
+        with self._turn():
             return dict(offsets_of(self._table().get(f"{topic}@{group}")))
 
     def warn_of(self, topic: str, group: str) -> None:
         """Called when a consumer of the group begins: it starts over where the file holds no
         offset."""
-        with self._turn:
+        with self._turn():
             found = entries_without_sense(self._table(), f"{topic}@{group}")
         for entry in found:
             logger.warning(
@@ -147,7 +147,7 @@ class ConsumerOffsets:
 
     def groups(self, topic: str | None = None) -> tuple[str, ...]:
         """Groups with stored offsets, of a topic or of any, sorted."""
-        with self._turn:
+        with self._turn():
             table = self._table()
             if table is not self._named[0]:
                 self._named = table, groups_in(table)
@@ -155,7 +155,7 @@ class ConsumerOffsets:
 
     def highest(self, topic: str, queue_id: int) -> int:
         """The largest offset stored for a queue: a floor of its next offset (D-17)."""
-        with self._turn:
+        with self._turn():
             table = self._table()
             if table is not self._floors[0]:  # once for all queues, each of which asks
                 self._floors = table, floors_in(table)
@@ -170,7 +170,7 @@ class ConsumerOffsets:
             return  # a reader sees what every writer has stored, and owns nothing
         check_group(group)
         key = f"{topic}@{group}"
-        with self._turn:
+        with self._turn():
             others = [
                 held
                 for held in self._claims.get(key, ())
@@ -188,7 +188,7 @@ class ConsumerOffsets:
     def release(self, topic: str, group: str, owner: object) -> None:
         """Gives a claim back; nothing happens when `owner` does not hold it."""
         key = f"{topic}@{group}"
-        with self._turn:
+        with self._turn():
             left = tuple(held for held in self._claims.get(key, ()) if held.owner() is not owner)
             if left:
                 self._claims[key] = left
@@ -247,7 +247,7 @@ class ConsumerOffsets:
         if sync:
             wait_flushed(physical_end)
         key = f"{topic}@{group}"
-        with self._turn as nested:
+        with self._turn() as nested:
             if nested:
                 raise BackpressureError(
                     f"offsets of group {group!r}: this thread is at work on stored offsets "
@@ -303,7 +303,7 @@ class ConsumerOffsets:
         Raises:
             DiskFullError, OSError: nothing is stored.
         """
-        with self._turn:
+        with self._turn():
             before, own = self._table(), self.own - groups.keys()
             table = {**before}
             if whole:
@@ -333,7 +333,7 @@ class ConsumerOffsets:
             BackpressureError: as `commit`.
             DiskFullError, OSError: nothing is stored.
         """
-        with self._turn as nested:
+        with self._turn() as nested:
             if nested:
                 raise BackpressureError(
                     "offsets of a transaction: this thread is at work on stored offsets already, "
@@ -352,7 +352,7 @@ class ConsumerOffsets:
 
     def sync(self) -> None:
         """Makes all commits durable."""
-        with self._turn:
+        with self._turn():
             self._journal.sync()
 
     def _add(
@@ -374,7 +374,7 @@ class ConsumerOffsets:
         Raises:
             OSError: it cannot be written; the journal still has what it lacks.
         """
-        with self._turn as nested:
+        with self._turn() as nested:
             since_s = self._unmerged_since_s
             if nested or self._read_only or since_s is None:
                 return
@@ -406,7 +406,7 @@ class ConsumerOffsets:
     def clamp(self, maximum: Maximum, *, lost: bool = False) -> list[OffsetSetBack]:
         """At open, before the first put: sets offsets back as `beyond_queues` has it, on disk if not
         only read. Quarantine has a copy of the old file."""
-        with self._turn:
+        with self._turn():
             table = {key: dict(row) for key, row in self._table().items() if isinstance(row, dict)}
             clamped = beyond_queues(self._table(), maximum, lost=lost)
             for one in clamped:

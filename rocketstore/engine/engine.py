@@ -8,7 +8,6 @@ store that another process may write, `SucceedingEngine` goes from the one to th
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -148,7 +147,7 @@ class Engine(ABC):
         self._guard = opened.guard
         self._statistics = opened.statistics
         # Held by the thread that trims or closes.
-        self._exclusive = SignalSafeLock()
+        self._exclusive = SignalSafeLock("a trim or the close", reentrant=False)
         self._closing = Closing()
 
     # ---- guards ----
@@ -201,7 +200,7 @@ class Engine(ABC):
 
     def _close(self, mode: CloseMode) -> None:
         """Idempotent; waits for a trim that goes on."""
-        with self._exclusive:
+        with self._exclusive():
             if not self._guard.over:
                 self._guard.over = True
                 self._close_parts(mode)
@@ -326,7 +325,7 @@ class SucceedingEngine(Engine):
         self._reopen = reopen
         self._lock_seen = lock
         self._identity = identity
-        self._looking = threading.Lock()
+        self._looking = SignalSafeLock("the look for a writer", reentrant=False)
         self._looked = 0.0
         self._last = fingerprint(first.reader, first.recovery.last_record_start)
 
@@ -350,7 +349,7 @@ class SucceedingEngine(Engine):
         """Raises StoreReplacedError where the store is another one."""
         if isinstance(self._now, FollowingEngine) or self._guard.closed:
             return  # that one looks itself
-        with self._looking:
+        with self._looking():
             if isinstance(self._now, FollowingEngine) or self._guard.closed:
                 return
             self._identity.check()
@@ -394,7 +393,7 @@ class SucceedingEngine(Engine):
             )
 
     def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
-        with self._looking:
+        with self._looking():
             now = self._now
         now._take_steps(steps, mode)
         steps.take(self._identity.close)

@@ -18,7 +18,8 @@ from types import FrameType
 from typing import ParamSpec, Protocol, TypeVar, cast
 
 from rocketstore._native.sync.futex import EventCount
-from rocketstore.errors import StoreClosedError
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.errors import BackpressureError, StoreClosedError
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import start_thread
 
@@ -89,14 +90,16 @@ class Closing:
 
     def wait(self) -> None:
         """Waits for the end of the work. Raises its error, in the first thread that waited to the
-        end."""
+        end; that of a lock which was not given back in each: the store is not closed."""
         while not self._ended:
             seen = self._over.count
             if not self._ended:
                 self._over.wait(seen)
         if self._thread is not None:
             self._thread.join(LAST_LINES_S)
-        error, self._error = self._error, None
+        error = self._error
+        if not isinstance(error, BackpressureError):
+            self._error = None
         if error is not None:
             raise without_frames(error)
 
@@ -152,14 +155,14 @@ class Guests:
 
     def __init__(self) -> None:
         # Held while one is made, which may ask for another.
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the services")
         self._made: dict[type[Guest], Guest] = {}
         self._holds: dict[str, Callable[[], int | None]] = {}
         self._over = False
 
     def get(self, kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
         """The service of this kind; StoreClosedError once the store closes."""
-        with self._lock:
+        with self._lock():
             if kind not in self._made:
                 if self._over:
                     raise StoreClosedError(f"the store closes: {kind.__name__} cannot begin")
@@ -169,12 +172,12 @@ class Guests:
     def hold(self, name: str, needs_from: Callable[[], int | None]) -> None:
         """Retention keeps the log from the physical offset on that `needs_from` gives; None: it is
         not needed. Any thread may call it. `name` is what a plan shows."""
-        with self._lock:
+        with self._lock():
             self._holds[name] = needs_from
 
     def holds(self) -> list[tuple[str, int]]:
         """Names of what needs the log, and from which physical offset on."""
-        with self._lock:
+        with self._lock():
             asked = list(self._holds.items())
         return [(name, at) for name, ask in asked if (at := ask()) is not None]
 
@@ -184,7 +187,7 @@ class Guests:
 
     def stop(self) -> None:
         """Stops all of them, the newest first. Idempotent."""
-        with self._lock:
+        with self._lock():
             self._over = True
             made = list(self._made.values())
         for guest in reversed(made):

@@ -122,7 +122,7 @@ class Ticket:
             StoreClosedError: This process is a forked child of the one that opened the store.
         """
         self._completions.check_process()
-        with self._completions.lock:
+        with self._completions.lock():
             settled = self._settled
             # Before it is added: perhaps twice watched, but never not at all.
             first = not self._callbacks
@@ -155,7 +155,7 @@ class Ticket:
 
     def _complete(self, error: BaseException | None) -> None:
         """Called by the completion thread; more than once after a timeout."""
-        with self._completions.lock:
+        with self._completions.lock():
             if not self._settled:
                 self._error = None if error is None else without_frames(error)
                 late = isinstance(error, DurabilityTimeoutError)
@@ -200,9 +200,9 @@ class Completions:
         self._positions = positions
         self._timeout_ms = timeout_ms
         #: Of the tickets, too. A signal's handler may come inside.
-        self.lock = threading.RLock()
+        self.lock = SignalSafeLock("the tickets")
         self._token = syscalls.process_token()
-        self._starting = SignalSafeLock()
+        self._starting = SignalSafeLock("the start of completions")
         # The last: whether it is on disk, and its time for other machines has begun.
         self._pending: list[tuple[int, int, float, Ticket, bool]] = []
         self._numbers = itertools.count()
@@ -252,7 +252,7 @@ class Completions:
         """Completes `ticket` when the log has moved far enough, fails it after the timeout."""
         deadline = time.monotonic() + self._timeout_ms / 1000
         self._start()
-        with self.lock:
+        with self.lock():
             closed = self._closed
             if not closed:
                 entry = (ticket.end_offset, next(self._numbers), deadline, ticket, False)
@@ -265,7 +265,7 @@ class Completions:
         self._log.progress.notify()
 
     def _start(self) -> None:
-        with self._starting as nested:
+        with self._starting() as nested:
             # A handler that comes while its thread starts it has it started behind itself.
             if nested or self._closed or self._thread is not None:
                 return
@@ -279,7 +279,7 @@ class Completions:
             seen = progress.count
             for ticket, error in self._due():
                 ticket._complete(error)
-            with self.lock:
+            with self.lock():
                 if self._closed and not self._pending:
                     return
                 next_at = min((deadline for _, _, deadline, _, _ in self._pending), default=None)
@@ -290,7 +290,7 @@ class Completions:
         due: list[tuple[Ticket, BaseException | None]] = []
         failure = self.failure()
         copies, now = self._log.group.copies, time.monotonic()
-        with self.lock:
+        with self.lock():
             keep = []
             for entry in self._pending:
                 end, number, deadline, ticket, staged = entry
@@ -334,9 +334,9 @@ class Completions:
 
     def close(self) -> None:
         """Ends the thread. Tickets that are still pending have been flushed or failed by now."""
-        with self.lock:
+        with self.lock():
             self._closed = True
-        with self._starting:
+        with self._starting():
             thread = self._thread
         self._log.progress.notify()
         if thread is not None and not runs_here(thread):

@@ -202,9 +202,7 @@ class WritingEngine(Engine):
         """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one
         bound."""
         try:
-            with self._exclusive as nested:
-                if nested:
-                    raise BackpressureError("this thread is in the middle of a trim")
+            with self._exclusive():
                 self.check_open()
                 self.offsets.sync()  # a commit that the log still has may be nowhere else
                 limit_ms = self.config.sync_flush_timeout_ms
@@ -240,7 +238,8 @@ class WritingEngine(Engine):
             self._close(BEFORE_REMOVAL)
             remove_store(self.layout)
         finally:
-            self.write.lock.release()
+            if not self.write.checkpointer.alive:  # the last thread that could still write
+                self.write.lock.release()
 
     def _close(self, mode: CloseMode) -> None:
         """Services end while the store still takes puts, and while none of them is in a trim."""

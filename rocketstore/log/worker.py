@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from rocketstore._native.sync.futex import EventCount
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import runs_here, start_thread
 
@@ -35,7 +36,7 @@ class Worker:
         self._on_failure = on_failure
         # `stop` and `end_with` write under the lock, `start` before them; the thread itself writes
         # `_failure` only.
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("a worker's state")
         self._thread: threading.Thread | None = None
         self._first = [None]  # the thread takes it out, or a `stop` that comes first
         self._stopping = False
@@ -72,7 +73,7 @@ class Worker:
 
         Idempotent; from any thread, its own included, where it only asks.
         """
-        with self._lock:
+        with self._lock():
             self._stopping = True
             thread = self._thread
         self.signal.notify()
@@ -88,7 +89,7 @@ class Worker:
     def end_with(self, act: Callable[[], None]) -> bool:
         """Runs `act` in the thread in place of its next step, which was its last. False when the
         thread does not run, or is stopping."""
-        with self._lock:
+        with self._lock():
             if self._stopping or not self.alive:
                 return False
             self._last_act = act

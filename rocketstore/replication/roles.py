@@ -7,11 +7,11 @@ put: a plain open is that of a master, too, whose log the replicas have up to an
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import FencedError, ReplicaStoreError
 from rocketstore.log.commitlog.running_flags import Reason
 from rocketstore.replication.master_state import become_copy
@@ -38,7 +38,7 @@ class Fence:
     def __init__(self, engine: WritingEngine) -> None:
         self._engine = engine
         self._flags = engine.commit_log.flags
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("the roles", reentrant=False)
         self._by_term = self._by_lease = ""
         #: Called with the error when puts are refused from now on: it ends puts that wait.
         self.on_fence: Callable[[FencedError], None] = _nobody
@@ -68,7 +68,7 @@ class Fence:
 
     def lease(self, why: str) -> None:
         """The lease is not held, for the reason `why`; "": it is held."""
-        with self._lock:
+        with self._lock():
             was, self._by_lease = self._by_lease, why
             if not why and not self._by_term:
                 self._flags.clear(Reason.FENCED)
@@ -91,7 +91,7 @@ class Fence:
         )
 
     def _refuse(self, why: str) -> None:
-        with self._lock:
+        with self._lock():
             self._flags.set(Reason.FENCED, why, newest=True)
 
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.futex import EventCount
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ConfigError
 from rocketstore.replication.addresses import lookup, split_address
 from rocketstore.replication.protocol.link import Buffer
@@ -58,21 +60,20 @@ class LoopThread:
         self.name = name
         self.error: BaseException | None = None
         self._main = main
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("the loop of replication")
         self._token = syscalls.process_token()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
-        #: Held until the thread has done its work. An interrupt of `join`, which up to Python 3.12
+        #: Moves once the thread has done its work. An interrupt of `join`, which up to Python 3.12
         #: takes the thread for ended, does not matter here.
-        self._working = threading.Lock()
+        self._done = EventCount()
 
     def start(self) -> None:
         """Once; OSError where the system has no thread left."""
         if self._thread is not None:
             return
-        self._working.acquire(blocking=False)
         thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         start_thread(thread)
         self._thread = thread
@@ -84,14 +85,14 @@ class LoopThread:
 
     def call(self, act: Callable[[], object]) -> None:
         """Has `act` called in the loop, soon; not at all once it ends. Any thread may."""
-        with self._lock:
+        with self._lock():
             if self._loop is not None and not syscalls.forked_since(self._token):
                 self._loop.call_soon_threadsafe(act)
 
     def wait(self) -> None:
         """Returns once the work is done. What a signal raises ends the wait of the main thread."""
-        with self._working:
-            pass
+        if self._thread is not None:
+            self._done.wait(0)
 
     def stop(self) -> None:
         """Returns once the thread has ended, or after some seconds. Idempotent; any thread may."""
@@ -102,8 +103,7 @@ class LoopThread:
         thread = self._thread
         if thread is None or runs_here(thread):
             return
-        if self._working.acquire(timeout=STOP_S):
-            self._working.release()
+        if self._done.wait(0, int(STOP_S * 1000)):
             thread.join()
 
     def _cancel(self) -> None:
@@ -118,19 +118,19 @@ class LoopThread:
             self.error = without_frames(error)
             logger.error("%s failed: %r", self.name, error)
         finally:
-            with self._lock:
+            with self._lock():
                 self._loop = None
-            self._working.release()
+            self._done.notify()
 
     async def _begin(self) -> None:
         self._task = asyncio.current_task()
-        with self._lock:
+        with self._lock():
             self._loop = asyncio.get_running_loop()
         if not self._stopping:  # a stop that came before found no loop
             try:
                 await self._main()
             finally:
-                with self._lock:
+                with self._lock():
                     self._loop = None
 
 

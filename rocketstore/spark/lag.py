@@ -75,8 +75,8 @@ class LagTable:
     @property
     def lags(self) -> list[StreamLag]:
         """Of all queries that run, as they were last told."""
-        with self._lock:
-            return [lag for lags in self._lags.values() for lag in lags]
+        # Without the lock, since a signal's handler may raise in the main thread, which asks.
+        return [lag for lags in list(self._lags.values()) for lag in lags]
 
     def progressed(self, query: str, name: str | None, offsets: Iterable[str | None]) -> None:
         """A query has come to these offsets, one a source, as JSON."""

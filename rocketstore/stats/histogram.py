@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.values.public import public
 
 __all__ = [
@@ -74,7 +74,7 @@ class LatencyHistogram:
     __slots__ = ("_count", "_counts", "_lock", "_max_ns", "_sum_ns")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("a histogram")
         self._counts = [0] * _BUCKETS
         self._count = 0
         self._sum_ns = 0
@@ -86,7 +86,7 @@ class LatencyHistogram:
     def add(self, counted: Iterable[tuple[int, int]], sum_ns: int, max_ns: int) -> None:
         """Many at once: pairs of a duration and how many fall into its bucket, their sum, the
         longest."""
-        with self._lock:
+        with self._lock():
             for duration_ns, number in counted:
                 self._counts[bucket_of(duration_ns)] += number
                 self._count += number
@@ -95,7 +95,7 @@ class LatencyHistogram:
                 self._max_ns = max_ns
 
     def summary(self) -> Latency:
-        with self._lock:
+        with self._lock():
             counts = self._counts.copy()
             count, total_ns, max_ns = self._count, self._sum_ns, self._max_ns
         if count == 0:

@@ -6,13 +6,13 @@ it when a snapshot is taken, and once a second. So a put costs nothing here.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.stats.histogram import (
     PUT_TIME_LABELS,
     Latency,
@@ -137,7 +137,7 @@ class StoreStatistics:
         self._totals = totals
         self._put_times = put_times
         self._clock_ms = clock_ms
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the statistics")
         self._boot_timestamp_ms = time.time_ns() // 1_000_000
         self._boot_ms = clock_ms()
         self._put_failed = 0
@@ -156,13 +156,13 @@ class StoreStatistics:
 
     def record_put_failed(self) -> None:
         """One put that reached the log and was not stored; refusals before the log do not count."""
-        with self._lock:
+        with self._lock():
             self._put_failed += 1
 
     def record_get(self, messages: int, duration_ns: int = 0) -> None:
         """One read that gave `messages`; 0 is a miss."""
         duration_ms = duration_ns // 1_000_000
-        with self._lock:
+        with self._lock():
             if messages:
                 self._found += 1
                 self._transferred += messages
@@ -179,7 +179,7 @@ class StoreStatistics:
         """Keep a snapshot for the rates. To be called once a second; more often does nothing."""
         put = sum(messages for messages, _ in self._totals().values())
         now_ms = self._clock_ms()
-        with self._lock:
+        with self._lock():
             self._rotate(now_ms)
             # A worker that wakes a little early must not halve the history.
             if now_ms - self._samples[-1].moment_ms >= SAMPLE_INTERVAL_MS // 2:
@@ -191,7 +191,7 @@ class StoreStatistics:
         messages = sum(totals.messages for totals in topics.values())
         flush_latency = self._flush_latency.summary()
         now_ms = self._clock_ms()
-        with self._lock:
+        with self._lock():
             self._rotate(now_ms)
             put_latency = self._put_latency.summary()
             minute = self._last_minute or self._minute

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from rocketstore._native.format.scanner import VERIFY_RECORD_CRC, scan_segment
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.api.open import open_store
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open_options import Options
@@ -198,7 +198,8 @@ class _Job:
         self._allow_stale_crc = allow_stale_crc
         self._progress = progress
         self._run_parts = run_parts
-        self._lock = threading.Lock()  # guards the next two, and one call of `progress` at a time
+        # Guards the next two, and one call of `progress` at a time.
+        self._lock = SignalSafeLock("the progress of a rebuild", reentrant=False)
         self._done: dict[str, int] = {}
         self._total = 0
         self._told: Progress | None = None
@@ -285,7 +286,7 @@ class _Job:
 
     def _step(self, what: str) -> Step:
         def step(size: int) -> None:
-            with self._lock:
+            with self._lock():
                 if self._stopped:
                     raise _StoppedError
                 self._done[what] = self._done.get(what, 0) + size

@@ -20,6 +20,8 @@ from rocketstore._native.put.put_columns import MessageColumns
 from rocketstore._native.put.string_rows import Strings
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.timeout(300, method="thread")
+
 OPENED = """
 import os, signal, sys, threading
 import numpy as np

@@ -13,6 +13,8 @@ from rocketstore import Consumer, ConsumerBusyError
 from rocketstore.tools import verify
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(300, method="thread")
+
 #: A signal's handler empties `into` while frames are encoded into it.
 EMPTIED_BY_A_HANDLER = """
 import signal

@@ -185,7 +185,7 @@ def test_flushes_that_are_just_being_counted_are_not_missing(tmp_path: Path) -> 
 def test_the_flusher_waits_for_nobody_who_asks(tmp_path: Path) -> None:
     """He may be in a signal's handler, inside his own question, and put."""
     with open_small(tmp_path, durability="disk") as store:
-        with parts(store).flusher._collecting:
+        with parts(store).flusher._collecting():
             for _ in range(5):
                 store.writer("a").submit(b"x").result(20)
         assert store.stats().flush_latency.count == 5

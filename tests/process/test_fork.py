@@ -21,7 +21,10 @@ from tests.support.small_store import parts
 
 InChild = Callable[[Callable[[], object]], None]
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.timeout(300, method="thread"),
+]
 
 
 @pytest.mark.parametrize("durability", ["os", "disk", "memory"])
@@ -97,7 +100,7 @@ def test_a_ticket_in_the_child_waits_for_no_thread_of_the_parent(
         held, forked = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with parts(store).completions.lock:
+            with parts(store).completions.lock():
                 held.set()
                 forked.wait(60)
 

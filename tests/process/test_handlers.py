@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import signal
 import threading
@@ -12,8 +13,9 @@ from types import FrameType
 
 import pytest
 
-from rocketstore import BackpressureError, ConsumerBusyError, Store
+from rocketstore import BackpressureError, ConsumerBusyError, Store, StoreLockedError
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.shutdown import Closing
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.queue_files import QueueFiles
@@ -21,6 +23,8 @@ from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
 
 ENOUGH = 2000
+#: The alarms here would take away a limit by SIGALRM.
+pytestmark = pytest.mark.timeout(300, method="thread")
 
 
 class InterruptedHere(Exception):
@@ -71,11 +75,19 @@ def struck(work: Callable[[], object], times: int = ENOUGH) -> int:
     return ended
 
 
-def in_time(work: Callable[[], object]) -> bool:
+def in_time(work: Callable[[], object], timeout_s: float = 10) -> bool:
     """Whether another thread gets through `work`."""
     done = threading.Event()
-    threading.Thread(target=lambda: (work(), done.set()), daemon=True).start()
-    return done.wait(10)
+
+    def run() -> None:
+        with contextlib.suppress(BackpressureError):
+            work()
+            done.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return done.is_set()
 
 
 @pytest.fixture
@@ -214,27 +226,92 @@ def test_waits_for_a_segment_do_not_add_up(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_turn_has_a_limit() -> None:
-    turn = SignalSafeLock(50)
+    lock = SignalSafeLock("the files", 50)
     inside = threading.Event()
     leave = threading.Event()
 
     def hold() -> None:
-        with turn as nested:
+        with lock() as nested:
             assert not nested
-            with turn as again:
-                assert again
+            with lock() as again, lock(wait=False) as mine:
+                assert again and mine
             inside.set()
             assert leave.wait(20)
 
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(target=hold, name="the holder")
     thread.start()
     assert inside.wait(20)
-    with pytest.raises(BackpressureError, match="50 ms"), turn:
+    with pytest.raises(BackpressureError, match="the files: the holder has it for 50 ms"), lock():
         pass
+    with lock(wait=False) as mine:
+        assert not mine
     leave.set()
     thread.join()
-    with turn as nested:
+    with lock() as nested:
         assert not nested
+
+
+def test_a_lock_goes_with_its_passage() -> None:
+    """CPython 3.14 serves signals between `__enter__` and the block: a handler that raises there leaves nothing but
+    the object, which the frame lets go."""
+    lock = SignalSafeLock("the files", 50)
+    passage, other = lock(), lock()
+    assert (passage.__enter__(), other.__enter__()) == (False, True)
+    assert not in_time(lambda: lock().__enter__(), 1)
+    del passage
+    assert not in_time(lambda: lock().__enter__(), 1)
+    other.__exit__(None, None, None)
+    other.__exit__(None, None, None)
+    del other  # once is enough
+    assert in_time(lambda: lock().__enter__(), 1)
+
+
+def test_a_lock_that_a_handler_must_not_have_again() -> None:
+    lock = SignalSafeLock("the files", reentrant=False)
+    with lock():
+        with (
+            pytest.raises(BackpressureError, match="the files: this thread is at it already"),
+            lock(),
+        ):
+            pass
+        with lock(wait=False) as mine:
+            assert not mine
+    with lock(wait=False) as mine:
+        assert mine
+
+
+@pytest.mark.parametrize("end", ["close", "destroy"])
+@pytest.mark.parametrize("name", ["a trim or the close", "the next segment"])
+def test_a_close_does_not_wait_for_ever_for_a_lock(tmp_path: Path, name: str, end: str) -> None:
+    """It says what it waits for. The store stays locked, since the lock's owner may still write."""
+    held, leave = threading.Event(), threading.Event()
+    store = open_small(tmp_path / "s", durability="os")
+    store.writer("t").put(b"x")
+    begun = name == "the next segment"
+    lock = parts(store).commit_log._rolling if begun else store._engine._exclusive
+    lock.limit_ms = 20
+
+    def hold() -> None:
+        with lock():
+            held.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=hold, name="the holder")
+    thread.start()
+    assert held.wait(20)
+    try:
+        for call in (end, "close"):
+            with pytest.raises(BackpressureError, match=f"{name}: the holder has it for 20 ms"):
+                getattr(store, call)()
+        with pytest.raises(StoreLockedError):
+            open_small(tmp_path / "s")
+    finally:
+        leave.set()
+        thread.join()
+    store._engine._closing, store._engine._guard.over = Closing(), False  # as if it had not begun
+    store.close()
+    with open_small(tmp_path / "s") as store:
+        assert len(everything(store, "t")) == 1
 
 
 @pytest.mark.parametrize("units", [0, 10], ids=["the first file", "the next file"])

@@ -136,7 +136,7 @@ def test_a_handler_dispatches_nothing_inside_a_dispatch(tmp_path: Path) -> None:
             reached.append(store._engine.positions.dispatched)
 
         def handle() -> None:
-            with worker._service.turn as inside:
+            with worker._service.turn() as inside:
                 before = store._engine.positions.dispatched
             reached.append(worker.catch_up(store.end_offset))
             assert reached[-1] == (before if inside else store.end_offset)

@@ -22,6 +22,9 @@ from tests.support import small_store
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.waiting import wait_until
 
+#: The alarms here would take away a limit by SIGALRM.
+pytestmark = pytest.mark.timeout(300, method="thread")
+
 
 @pytest.fixture
 def calls() -> Iterator[DiskCalls]:

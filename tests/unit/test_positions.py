@@ -18,7 +18,7 @@ from rocketstore._native.sync.positions import MAGIC, PAGE_SIZE, Positions
 from rocketstore.log.layout.positions_page import PositionsPage, State
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.timeout(300, method="thread")]
 
 NAMES = ["wrote", "committed", "flushed", "visible", "dispatched", "indexed", "minimum"]
 Child = Callable[[Callable[[], object]], None]

@@ -13,7 +13,7 @@ import pytest
 from rocketstore._native.sync.futex import EventCount
 from tests.unit.joining import LONG_MS, joined
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.timeout(300, method="thread")]
 
 
 def test_a_wait_returns_at_once_when_the_count_has_moved() -> None:

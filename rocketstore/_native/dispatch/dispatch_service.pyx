@@ -34,7 +34,7 @@ cdef class DispatchService:
         self.loop = loop
         self.positions = positions
         self.arrival = arrival
-        self.turn = SignalSafeLock()
+        self.turn = SignalSafeLock("the dispatch")
         self.indexing = 1
 
     def stop_indexing(self):

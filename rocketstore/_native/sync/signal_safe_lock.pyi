@@ -1,18 +1,30 @@
-from typing import Self, final
+from types import TracebackType
+from typing import final
+
+@final
+class Passage:
+    """Of one thread, once."""
+
+    def __new__(cls, lock: SignalSafeLock, wait: bool) -> Passage: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 @final
 class SignalSafeLock:
-    """A lock for Python code that signal handlers may use, too."""
+    """Of one thread at a time."""
 
     limit_ms: int
-    def __new__(cls, limit_ms: int = -1) -> Self: ...
-    def __enter__(self) -> bool: ...
-    def __exit__(self, *error: object) -> None: ...
-
-@final
-class SingleUse:
-    """Of one call at a time, in whatever thread; one inside it is another, too."""
-
-    def __new__(cls, error: type[Exception], text: str) -> Self: ...
-    def __enter__(self) -> None: ...
-    def __exit__(self, *error: object) -> None: ...
+    def __new__(
+        cls,
+        name: str,
+        limit_ms: int = 300_000,
+        *,
+        reentrant: bool = True,
+        busy: Exception | None = None,
+    ) -> SignalSafeLock: ...
+    def __call__(self, *, wait: bool = True) -> Passage: ...

@@ -10,13 +10,13 @@ import dataclasses
 import errno
 import logging
 import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rocketstore._native.format import checkpoint_slots as native
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.fixed_files import open_fixed_file
 
 __all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
@@ -67,7 +67,7 @@ class CheckpointFile:
 
     def __init__(self, path: Path) -> None:
         self._path = os.fspath(path)
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("a checkpoint file", reentrant=False)
         self._fd = -1  # opened by the first store and kept: one syncing descriptor (D-12)
         self._slot: int | None = None  # the one to write next; None: not looked yet
         self._failed: int | None = None  # the one whose write failed last, in this run
@@ -76,7 +76,7 @@ class CheckpointFile:
 
     def load(self) -> OwnCheckpoint | None:
         """The newest valid slot; None if there is none. Changes nothing on disk."""
-        with self._lock:
+        with self._lock():
             return self._look()
 
     def _look(self) -> OwnCheckpoint | None:
@@ -119,7 +119,7 @@ class CheckpointFile:
             DiskFullError: the file is not there yet and there is no room for it.
             OSError: final for this run (D-13); the content of the slot is not known.
         """
-        with self._lock:
+        with self._lock():
             if self._slot is None:
                 self._look()
             if checkpoint.generation <= self._newest:
@@ -145,7 +145,7 @@ class CheckpointFile:
         return self._failed is not None
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock():
             fd, self._fd = self._fd, -1
         if fd >= 0:
             syscalls.close(fd)
@@ -173,7 +173,7 @@ class RocketmqCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self._path = os.fspath(path)
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("a checkpoint file", reentrant=False)
         self._fd = -1
 
     def load(self) -> RocketmqTimes:
@@ -196,7 +196,7 @@ class RocketmqCheckpoint:
         Raises:
             DiskFullError: no room.
         """
-        with self._lock:
+        with self._lock():
             if self._fd < 0:
                 self._fd = open_fixed_file(self._path, native.ROCKETMQ_BYTES, HOLDS)
 
@@ -206,12 +206,12 @@ class RocketmqCheckpoint:
         values = physic, logics, index, master, confirm, offset
         page = native.pack_rocketmq(values)[: native.ROCKETMQ_USED_BYTES]
         self.reserve()
-        with self._lock:
+        with self._lock():
             syscalls.pwrite(self._fd, page, 0)
             syscalls.fdatasync(self._fd)
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock():
             fd, self._fd = self._fd, -1
         if fd >= 0:
             syscalls.close(fd)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqTimes
 from rocketstore.log.worker import Worker
 
@@ -71,7 +71,7 @@ class Checkpointer(Worker):
         self._fingerprint = fingerprint
         self.queue_flush_interval_ms = queue_flush_interval_ms
         self._every_second = every_second
-        self._save_lock = threading.Lock()
+        self._save_lock = SignalSafeLock("the progress that is saved", reentrant=False)
         self._next_queue_flush = time.monotonic()
         self._marks: list[tuple[int, int, int]] = []  # (end, start of the last record, store time)
 
@@ -108,7 +108,7 @@ class Checkpointer(Worker):
     ) -> OwnCheckpoint:
         """Remembers where a record ends, and stores the newest remembered end that has become
         durable; with `derived` queue and index files are synced first."""
-        with self._save_lock:
+        with self._save_lock():
             self._note_end()
             try:
                 return self._save(derived, clean, minimum)
@@ -204,7 +204,7 @@ class Checkpointer(Worker):
     def begin(self) -> None:
         """The first save of a run: removes the clean mark of the last run. Both files have their
         blocks then: no later save needs room."""
-        with self._save_lock:
+        with self._save_lock():
             self._rocketmq.reserve()
             self._last = dataclasses.replace(
                 self._last, clean=False, generation=self._last.generation + 1

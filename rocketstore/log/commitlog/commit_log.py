@@ -97,7 +97,9 @@ class CommitLog:
         self._on_put_failed = on_put_failed
         self._refusals = 0
         # D-15: a put waits no longer for this lock than for the rest.
-        self._rolling = SignalSafeLock(max(limits.max_wait_ms, 1))
+        self._rolling = SignalSafeLock(
+            "the next segment", max(limits.max_wait_ms, 1), reentrant=False
+        )
         self._closed = False
         self._ended = False
         self._half_at = NEVER
@@ -145,7 +147,7 @@ class CommitLog:
     def begin_at(self, start: int) -> None:
         """An empty log gets its first segment, which begins at `start`: the next append goes there.
         Raises: as `next_segment`."""
-        with self._rolling:
+        with self._rolling():
             self._take_segment(start, time.monotonic() + self._limits.max_wait_ms / 1000)
         self._began = start
 
@@ -170,9 +172,8 @@ class CommitLog:
     def end(self) -> None:
         """No position moves any more: puts that wait get an error. A put that has taken a segment
         publishes it first."""
-        while not self._ended:
-            with contextlib.suppress(BackpressureError), self._rolling:
-                self._ended = True
+        with self._rolling():
+            self._ended = True
         self.log.group.stir()
 
     @property
@@ -246,9 +247,7 @@ class CommitLog:
         """Makes the next segment available to the appender. Raises with nothing changed (D-16)."""
         began = time.monotonic()
         try:
-            with self._rolling as nested:
-                if nested:
-                    raise BackpressureError("a put of this thread waits for a segment already")
+            with self._rolling():
                 self._settle_roll()
                 if not self.log.wants_next:
                     return
@@ -308,9 +307,8 @@ class CommitLog:
 
     def rolled(self) -> None:
         """A put has left a segment for the next one."""
-        with contextlib.suppress(BackpressureError), self._rolling as nested:
-            if not nested:
-                self._settle_roll()  # else the put that needs the next segment does it
+        with contextlib.suppress(BackpressureError), self._rolling():
+            self._settle_roll()  # else the put that needs the next segment does it
 
     def _settle_roll(self) -> None:
         left = self.log.take_roll()

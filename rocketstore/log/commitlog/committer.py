@@ -7,12 +7,12 @@ the process, not a power cut (semantics 3.6, 7.4).
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.worker import Worker
 from rocketstore.values.kept_errors import without_frames
 
@@ -68,9 +68,8 @@ class Committer(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._last_thorough = time.monotonic()
-        self._commit_lock = (
-            threading.Lock()
-        )  # the flusher commits, too, for puts that wait for the disk
+        # The flusher commits, too, for puts that wait for the disk.
+        self._commit_lock = SignalSafeLock("the commit of write buffers", reentrant=False)
 
     def step(self) -> float | None:
         """One round; the next comes after the interval or a wake."""
@@ -90,7 +89,7 @@ class Committer(Worker):
 
     def commit(self) -> None:
         """Everything written so far goes into its files."""
-        with self._commit_lock:
+        with self._commit_lock():
             try:
                 self._commit()
             except OSError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.append.group_commit import Outcome
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.durable_write import write_head_last
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.commitlog.committer import Committer, able, check_unfailed
 from rocketstore.log.commitlog.zeros_ahead import ZerosAhead
 from rocketstore.log.worker import Worker
@@ -82,7 +82,7 @@ class Flusher(Worker):
         self._live = live
         self._page = page
         self._record_latency = record_latency
-        self._collecting = threading.RLock()  # a handler may ask inside
+        self._collecting = SignalSafeLock("the latencies of flushes")  # a handler may ask inside
         self._last_thorough = time.monotonic()
         self._next_timed = time.monotonic() + interval_ms / 1000
         self._committer = committer
@@ -211,17 +211,15 @@ class Flusher(Worker):
     def collect(self) -> None:
         """Takes over what native flushes have noted. Any thread but the flusher's: waits for what
         that one has taken and not counted yet."""
-        with self._collecting:
+        with self._collecting():
             self._take_over()
 
     def _collect_own(self) -> None:
         """The same in the flusher's thread, which does not wait: the thread that collects may be in
         a signal handler that puts."""
-        if self._collecting.acquire(blocking=False):
-            try:
+        with self._collecting(wait=False) as mine:
+            if mine:
                 self._take_over()
-            finally:
-                self._collecting.release()
 
     def _take_over(self) -> None:
         for nanoseconds in self._group.take_latencies():

@@ -6,11 +6,12 @@ The reasons and what each blocks are RocketMQ's RunningFlags (semantics 13.6).
 from __future__ import annotations
 
 import enum
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 
 __all__ = ["FlagState", "Reason", "RunningFlags"]
 
@@ -49,7 +50,7 @@ class RunningFlags:
 
     def __init__(self) -> None:
         self._bits = 0  # changed under the lock only
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the running flags")
         self._states: dict[Reason, FlagState] = {}
         self._on_change: Callable[[], None] = _nobody
         self._behind: Callable[[], Sequence[tuple[str, str]]] = tuple
@@ -93,7 +94,7 @@ class RunningFlags:
         """Put `reason` in force; whether it was already. The first cause stays, or the `newest` is
         told, while the reason is in force throughout."""
         check_single(reason)
-        with self._lock:
+        with self._lock():
             there = reason in self._states
             if there and not newest:
                 return True
@@ -105,7 +106,7 @@ class RunningFlags:
     def clear(self, reason: Reason) -> bool:
         """Take `reason` out of force; whether it was in force."""
         check_single(reason)
-        with self._lock:
+        with self._lock():
             self._bits &= ~int(reason)
             there = self._states.pop(reason, None) is not None
         self._on_change()
@@ -114,7 +115,7 @@ class RunningFlags:
     @property
     def states(self) -> tuple[FlagState, ...]:
         """The reasons in force, the oldest first."""
-        with self._lock:
+        with self._lock():
             return tuple(self._states.values())
 
     def __repr__(self) -> str:

@@ -141,7 +141,7 @@ class Dispatcher(Worker):
 
     def begin_at(self, offset: int, begin_log: Callable[[], None]) -> None:
         """`begin_log` has an empty log begin at `offset`, while nothing is dispatched."""
-        with self._service.turn:
+        with self._service.turn():
             begin_log()
             self.start_at(offset, offset)
 
@@ -177,7 +177,7 @@ class Dispatcher(Worker):
         sizes = [RUN_BYTES, ANY_BYTES]
         if short:
             sizes.insert(0, native.SHORT_RUN_BYTES)
-        with self._service.turn as nested:
+        with self._service.turn() as nested:
             if nested:
                 return self._positions.dispatched
             target = min(target_offset, self._positions.visible)
@@ -193,7 +193,7 @@ class Dispatcher(Worker):
 
     def settle(self) -> None:
         """Called where a recovered log is dispatched: decides what its end decides."""
-        with self._service.turn:
+        with self._service.turn():
             self._helper.settle()
             self._loop.publish_moved()
 
@@ -300,7 +300,7 @@ class Dispatcher(Worker):
             return
         filler = IndexFiller(self._find, self._damage_at, index)
         while index.degraded is None and not self._service.paused:
-            with self._service.turn:
+            with self._service.turn():
                 begin = max(positions.indexed, positions.minimum)  # trimmed away meanwhile
                 end = positions.dispatched
                 if begin >= end:
@@ -326,7 +326,7 @@ class Dispatcher(Worker):
         takes none: then the next open looks for the units that it lacks."""
         if self._queues.blocked.places:
             return False
-        with self._service.turn:
+        with self._service.turn():
             dirty = self._loop.take_dirty()
         return self._queues.sync([(os.fsdecode(raw), i, low, end) for raw, i, low, end in dirty])
 

@@ -9,12 +9,12 @@ its record. Nothing is created, locked or changed.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.follow.anchor import Anchor
 from rocketstore.log.follow.catching_up import wait_for_writer
@@ -69,7 +69,7 @@ class Follower:
         self._layout = layout
         self._stopped = stopped
         self._verify = verify
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the follower")
         self._closed = False
         self._token = syscalls.process_token()
         self._watch = WriterMonitor(layout)
@@ -92,7 +92,7 @@ class Follower:
         self.holders = Holders()
         try:
             self._writer = self._watch.see()
-            with self._lock:
+            with self._lock():
                 self._log.list()
                 self._log.start_walk(None if stopped is None else stopped[1])
                 self._move()
@@ -153,7 +153,7 @@ class Follower:
             queues, found = self.steady.of(partial(self._first_look, topic, queue_id))
             if not isinstance(found, FollowerQueue):
                 return found
-            with self._lock:  # another run has other queues, and another dict
+            with self._lock():  # another run has other queues, and another dict
                 known = queues.setdefault((topic, queue_id), found)
         return known
 
@@ -189,7 +189,7 @@ class Follower:
     def look(self) -> None:
         """Moves the bounds to where the writer is now."""
         self.check(now=True)
-        with self._lock:
+        with self._lock():
             self._look()
 
     def catch_up(self) -> None:
@@ -209,7 +209,7 @@ class Follower:
 
     def _wait_for(self, part: str, *, any_move: bool) -> None:
         def look() -> tuple[int, int, Positions] | None:
-            with self._lock:
+            with self._lock():
                 self._look()
                 page, dispatched = self._watch.page, self.dispatched()
                 if self._closed or page is None or dispatched is None:
@@ -222,7 +222,7 @@ class Follower:
     def end(self) -> int:
         """The end of the last record. If no writer says it, walks the newest segments, from where
         the last walk ended."""
-        with self._lock:
+        with self._lock():
             # The view was moved by files, also if a writer recovers since: it says no end.
             if self._view.dispatched is None and self._log.segments:
                 end = self._log.last_record_end()
@@ -232,7 +232,7 @@ class Follower:
 
     def flushed(self) -> int | None:
         """The flushed position of a live rocketstore writer; None without one."""
-        with self._lock:
+        with self._lock():
             page = self._watch.page
             if self._writer.state != "live" or page is None:
                 return None
@@ -241,7 +241,7 @@ class Follower:
 
     def dispatched(self) -> int | None:
         """The dispatched position of a live rocketstore writer; None without one."""
-        with self._lock:
+        with self._lock():
             return self._view.dispatched if self._writer.state == "live" else None
 
     # ---- more than ReadSource ----
@@ -253,7 +253,7 @@ class Follower:
 
     def lacks_files(self) -> list[str]:
         """What a live writer shows, and what has no file: one sentence, or none."""
-        with self._lock:
+        with self._lock():
             page = self._watch.page
             if self._writer.state != "live" or page is None:
                 return []
@@ -274,7 +274,7 @@ class Follower:
 
     def close(self) -> None:
         """Closes all files. Messages that were read stay readable."""
-        with self._lock:
+        with self._lock():
             if self._closed:
                 return
             self._closed = True
@@ -419,7 +419,7 @@ class _Arrival:
     @property
     def count(self) -> int:
         follower = self._follower
-        with follower._lock:
+        with follower._lock():
             if not follower._closed:
                 follower._identity.check()
                 follower._look()
@@ -430,7 +430,7 @@ class _Arrival:
         follower = self._follower
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         while True:
-            with follower._lock:
+            with follower._lock():
                 follower.check(now=True)
                 follower._look()
                 epoch, changes = follower._view.epoch, follower._changes

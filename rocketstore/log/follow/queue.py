@@ -9,10 +9,10 @@ the unit matches its record (format 15.2, equation 9).
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import queue_file
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.follow.queue_files import QueueFiles
 from rocketstore.log.queues.extension_units import ExtensionUnits
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
@@ -60,7 +60,7 @@ class FollowerQueue:
         self._known_end = 0
         self.used = False
         self.extension = ExtensionUnits.of_queue(directory)
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("a followed queue", reentrant=False)
         self._on_mapped = mapped
         self._files = QueueFiles(directory)
         self._epoch = -1
@@ -75,26 +75,26 @@ class FollowerQueue:
 
     @property
     def min_offset(self) -> int:
-        with self._lock:
+        with self._lock():
             self._refresh()
             return self._min_offset
 
     @property
     def max_offset(self) -> int:
-        with self._lock:
+        with self._lock():
             self._refresh()
             return max(self._max_offset, self._known_end)
 
     @property
     def written_end(self) -> int:
         """Queue offset after the last unit; units from there up to `max_offset` are missing."""
-        with self._lock:
+        with self._lock():
             self._refresh()
             return self._max_offset
 
     def locate(self, queue_offset: int) -> tuple[MappedFile, int, int] | None:
         """File, position and number of readable units there; None when the file is gone."""
-        with self._lock:
+        with self._lock():
             if not 0 <= queue_offset < self._max_offset:
                 return None
             self.used = True
@@ -110,17 +110,14 @@ class FollowerQueue:
 
     def park(self) -> bool:
         """Closes the files until they are needed. False while another thread uses the queue."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            self._files.park()
-            return True
-        finally:
-            self._lock.release()
+        with self._lock(wait=False) as mine:
+            if mine:
+                self._files.park()
+            return mine
 
     def close(self) -> None:
         """Closes the files; messages that were read from them stay readable."""
-        with self._lock:
+        with self._lock():
             self._files.close()
         self.extension.close()
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format import index_file
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReadFailedError, StoreBehindError
 from rocketstore.log.index.names import is_index_name, names_in, new_name
 from rocketstore.log.index.segment import (
@@ -75,7 +75,7 @@ class IndexStore:
         self._layout = layout
         self._access: Access = access
         self._shape = Shape(slots, entries)
-        self._lock = threading.Lock()  # held while the tuple of files is replaced
+        self._lock = SignalSafeLock("the tuple of index files", reentrant=False)
         self._files: tuple[IndexSegment, ...] = ()
         self._names_synced = access != "write"
         self._times_fell: bool | None = None  # not looked yet
@@ -109,7 +109,7 @@ class IndexStore:
                 segment = self._open(name)
                 if segment is not None:
                     files.append(segment)
-        with self._lock:
+        with self._lock():
             self._files = tuple(files)
 
     def note_fall(self) -> None:
@@ -266,7 +266,7 @@ class IndexStore:
             segment = create_in_memory(name, self._shape, header)
         else:
             segment = create_named(self._layout, name, self._shape, header)
-        with self._lock:
+        with self._lock():
             self._files = (*self._files, segment)
 
     def sync(self) -> bool:
@@ -348,7 +348,7 @@ class IndexStore:
         return [segment.name for segment in gone]
 
     def _remove(self, segment: IndexSegment) -> None:
-        with self._lock:
+        with self._lock():
             self._files = tuple(other for other in self._files if other is not segment)
         if self._access == "write":
             with contextlib.suppress(FileNotFoundError):
@@ -387,7 +387,7 @@ class IndexStore:
 
     def close(self) -> None:
         """Close the files, without a sync. Queries find nothing afterwards."""
-        with self._lock:
+        with self._lock():
             files, self._files = self._files, ()
         for segment in files:
             segment.file.close()

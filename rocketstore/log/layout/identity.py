@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import StoreReplacedError
 from rocketstore.values.kept_errors import without_frames
 
@@ -37,7 +37,7 @@ class StoreIdentity:
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
-        self._mutex = threading.Lock()
+        self._mutex = SignalSafeLock("the identity of the store", reentrant=False)
         self._replaced: StoreReplacedError | None = None
         self._checked = time.monotonic()
         self._root: Final = os.fspath(layout.root)
@@ -60,7 +60,7 @@ class StoreIdentity:
         """
         if not now and self._replaced is None and time.monotonic() < self._checked + BELIEF_S:
             return
-        with self._mutex:
+        with self._mutex():
             if self._replaced is None and self._closing.alive:
                 try:
                     self._look()
@@ -73,7 +73,7 @@ class StoreIdentity:
 
     def refuse(self, reason: str) -> NoReturn:
         """Raises StoreReplacedError, now and from each later check."""
-        with self._mutex:
+        with self._mutex():
             self._replaced = StoreReplacedError(self._root, reason)
             logger.error("%s", self._replaced)
             raise StoreReplacedError(*self._replaced.args)
@@ -98,7 +98,7 @@ class StoreIdentity:
 
     def close(self) -> None:
         """Idempotent."""
-        with self._mutex:
+        with self._mutex():
             self._closing()
 
     def _hold(self, path: Path, opened: Callable[[str], int]) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from typing import TYPE_CHECKING
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import StoreClosedError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class LockedSegments:
     def __init__(self, positions: Positions, *, wanted: bool) -> None:
         self._positions = positions
         self._wanted = wanted
-        self._guard = threading.Lock()
+        self._guard = SignalSafeLock("the locked segments", reentrant=False)
         self._files: list[MappedFile] = []
         self._refused = False
 
@@ -41,7 +41,7 @@ class LockedSegments:
         if not self._wanted:
             return
         if file.lock_memory(on_fault=True):
-            with self._guard:
+            with self._guard():
                 self._files.append(file)
         elif not self._refused:
             self._refused = True
@@ -60,7 +60,7 @@ class LockedSegments:
         self._release(None)
 
     def _release(self, up_to: int | None) -> None:
-        with self._guard:
+        with self._guard():
             left = [
                 f
                 for f in self._files

@@ -84,7 +84,7 @@ class MappedFileQueue(MappedFiles):
         """
         if self.access == "memory":
             return
-        with self._lock:
+        with self._lock():
             found, self.aliens = list_segments(
                 (self.directory, *self._more), self.name, writes=self.access == "write"
             )
@@ -140,7 +140,7 @@ class MappedFileQueue(MappedFiles):
         begins where none does: its units are made again from the log. DiskFullError: nothing of
         that file was changed.
         """
-        with self._lock:
+        with self._lock():
             if self.access == "read":
                 self._check_write("repair files")
             for wrong in list(self.wrong_sizes):
@@ -203,7 +203,7 @@ class MappedFileQueue(MappedFiles):
 
     def create(self, start_offset: int, *, sparse: bool) -> MappedFile:
         """Makes the file that starts at `start_offset` and adds it."""
-        with self._lock:
+        with self._lock():
             self._check_follows(start_offset)
             file = self.make(start_offset, sparse=sparse)
             self.publish(file)
@@ -273,13 +273,13 @@ class MappedFileQueue(MappedFiles):
 
     def remove_before(self, offset: int) -> list[str]:
         """Removes whole files below `offset`, oldest first, never the last. Views stay readable."""
-        with self._lock:
+        with self._lock():
             count = sum(file.end_offset <= offset for file in self.files[:-1])
             return self._remove(self.files[:count])
 
     def remove_from(self, offset: int) -> list[str]:
         """Removes the files that start at or beyond `offset`, last to first."""
-        with self._lock:
+        with self._lock():
             kept = bisect.bisect_left(self.files, offset, key=_start)
             # One by one: a file that is gone while a later one is there would be a gap.
             return [path for file in self.files[kept:][::-1] for path in self._remove((file,))]

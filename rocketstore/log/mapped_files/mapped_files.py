@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import struct
-import threading
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.listing import file_at
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class MappedFiles:
     def __init__(self, name: str, file_size: int | None) -> None:
         self.name = name
         self.file_size = file_size
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the list of files")
         # Each replaced as a whole, under the lock.
         self.files: tuple[MappedFile, ...] = ()
         self.gaps: list[tuple[int, int]] = []
@@ -89,7 +89,7 @@ class MappedFiles:
 
     def publish(self, file: MappedFile) -> None:
         """Adds a file that follows the last one, or is the first. Adding it again does nothing."""
-        with self._lock:
+        with self._lock():
             if self.files and self.files[-1] is file:
                 return
             self._check_follows(file.start_offset)
@@ -103,7 +103,7 @@ class MappedFiles:
 
     def restore(self, file: MappedFile) -> None:
         """Adds a file in one of the `gaps`."""
-        with self._lock:
+        with self._lock():
             self._set(sorted((*self.files, file), key=_start))
 
     # ---- descriptors ----
@@ -130,12 +130,12 @@ class MappedFiles:
 
     def forget(self) -> None:
         """Forgets files that `load` would find again. A caller that holds one can still use it."""
-        with self._lock:
+        with self._lock():
             self._set(())
 
     def close(self) -> None:
         """Gives up all files; memory goes when the last view does. Idempotent."""
-        with self._lock:
+        with self._lock():
             files = self.files
             self._set(())
         for file in files:

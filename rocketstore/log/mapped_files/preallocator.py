@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.futex import EventCount
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import BackpressureError, StoreClosedError, StoreFailedError
 from rocketstore.log.mapped_files.new_file import withdraw_file
 from rocketstore.log.worker import Worker
@@ -78,7 +78,7 @@ class Preallocator(Worker):
         self._changed = EventCount()
         # No condition variable: it waits, enters and leaves in Python, where a signal handler may
         # raise.
-        self._guard = threading.RLock()
+        self._guard = SignalSafeLock("the segments made ahead")
         # Everything below is guarded by it.
         self._requests: dict[int, _Request] = {}
         self._taken = -1  # start of the newest segment that was handed over
@@ -94,7 +94,7 @@ class Preallocator(Worker):
     def request(self, start_offset: int) -> bool:
         """Asks for a segment without waiting. False if two others are queued, or none is made any
         more."""
-        with self._guard:
+        with self._guard():
             # A put may ask for a segment that another put has taken meanwhile.
             if self._end is not None or start_offset <= self._taken:
                 return False
@@ -112,7 +112,7 @@ class Preallocator(Worker):
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            with self._guard:
+            with self._guard():
                 self._expire(start_offset)
                 if self._given is not None:
                     return self._given
@@ -157,7 +157,7 @@ class Preallocator(Worker):
         try:
             while True:
                 seen = self._changed.count
-                with self._guard:
+                with self._guard():
                     if request.file is not None or request.error is not None:
                         return self._hand_over(request)
                     self._check_alive()
@@ -211,7 +211,7 @@ class Preallocator(Worker):
         """Reserves blocks ahead in the current segment, then makes the one with the smallest
         start."""
         self._extend()
-        with self._guard:
+        with self._guard():
             queued = [request for request in self._requests.values() if request.file is None]
             if not queued:
                 return None
@@ -238,7 +238,7 @@ class Preallocator(Worker):
                 len(queued),
                 request.waiting,
             )
-        with self._guard:
+        with self._guard():
             request.making = False
             request.file = file
             self._backoff_s = self._not_before = 0.0
@@ -249,7 +249,7 @@ class Preallocator(Worker):
         return 0
 
     def _failed(self, request: _Request, error: OSError) -> None:
-        with self._guard:
+        with self._guard():
             request.making = False
             self._backoff_s = min(max(self._backoff_s * 2, BACKOFF_MIN_S), BACKOFF_MAX_S)
             self._not_before = time.monotonic() + self._backoff_s
@@ -273,7 +273,7 @@ class Preallocator(Worker):
 
     def spare(self) -> MappedFile | None:
         """The segment that is ready and not taken, the one with the smallest start."""
-        with self._guard:
+        with self._guard():
             ready = [r for r in self._requests.values() if r.file is not None]
             return min(ready, key=lambda request: request.start).file if ready else None
 
@@ -287,7 +287,7 @@ class Preallocator(Worker):
         self._fail_store(error)
 
     def _finish(self, end: BaseException) -> None:
-        with self._guard:
+        with self._guard():
             if self._end is None:
                 self._end = without_frames(end)
             self._changed.notify()
@@ -295,7 +295,7 @@ class Preallocator(Worker):
     def discard(self) -> None:
         """Removes segments that were made and not taken (D-07). Call it last, after `stop`. A file
         that a failed disk keeps is an empty segment after the log, which the next open knows."""
-        with self._guard:
+        with self._guard():
             requests, self._requests = self._requests, {}
             for request in requests.values():
                 try:

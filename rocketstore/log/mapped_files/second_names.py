@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
 
@@ -34,7 +34,7 @@ class SecondNames:
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
-        self._lock = threading.RLock()  # a handler may close the store inside a put
+        self._lock = SignalSafeLock("second names")  # a handler may close the store inside a put
         self._files: list[MappedFile] = []
         self._waiting: set[MappedFile] = set()  # linked, and not in use
         self._sealed: list[MappedFile] = []  # durable, and may have their second name still
@@ -71,13 +71,13 @@ class SecondNames:
             self._remove(file)
             raise
         if linked:
-            with self._lock:
+            with self._lock():
                 self._waiting.add(file)
 
     def withdraw(self, file: MappedFile) -> None:
         """Removes the link of a segment that is not needed. The caller removes the segment after
         this, or `restore` would give it back."""
-        with self._lock:
+        with self._lock():
             waited = file in self._waiting
             self._waiting.discard(file)
         if waited:
@@ -85,7 +85,7 @@ class SecondNames:
 
     def add(self, file: MappedFile) -> None:
         """The caller is about to write a segment. A second call for it does nothing."""
-        with self._lock:
+        with self._lock():
             if file in self._files:
                 return
             waited = file in self._waiting
@@ -94,7 +94,7 @@ class SecondNames:
             self._check(file)
         elif not self._link(file):
             return
-        with self._lock:
+        with self._lock():
             self._files.append(file)
 
     def _link(self, file: MappedFile) -> bool:
@@ -145,7 +145,7 @@ class SecondNames:
     def settle(self, flushed: int) -> None:
         """Removes the links of segments that are full and durable. One that cannot be removed harms
         no put: each call tries again."""
-        with self._lock:
+        with self._lock():
             self._sealed += [file for file in self._files if file.end_offset <= flushed]
             self._files = [file for file in self._files if file.end_offset > flushed]
         kept = self.let_go()
@@ -163,7 +163,7 @@ class SecondNames:
             except OSError as error:
                 kept = kept or (file.start_offset, error)
                 continue
-            with self._lock:
+            with self._lock():
                 self._sealed = [other for other in self._sealed if other is not file]
         return kept
 
@@ -181,7 +181,7 @@ class SecondNames:
     def close(self) -> None:
         """Removes all links. One that a failed disk keeps is handled by the next open
         (`restore`)."""
-        with self._lock:
+        with self._lock():
             files, self._files, self._sealed = [*self._sealed, *self._files], [], []
         for file in files:
             try:

@@ -11,12 +11,12 @@ import contextlib
 import logging
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.errors import BackpressureError, DiskFullError
+from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.disk_blocks import allocate_blocks, allocated
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.mapped_files.new_file import NO_ROOM
@@ -54,7 +54,7 @@ class SegmentBlocks:
         self._positions = positions
         self._began = positions.wrote
         self._stepwise = stepwise
-        self._lock = SignalSafeLock(max(max_wait_ms, 1))
+        self._lock = SignalSafeLock("the blocks of log files", max(max_wait_ms, 1), reentrant=False)
 
     def begin(self, fd: int, size: int) -> int:
         """Reserves the first blocks of a new file of `size` bytes; returns where they end. Raises:
@@ -92,7 +92,7 @@ class SegmentBlocks:
 
     def extend(self, file: MappedFile) -> None:
         """Reserves blocks ahead of the writer. Raises: as `ensure`."""
-        with self._turn():
+        with self._lock():
             if self.wanted(file):
                 self._reserve(file, self._positions.wrote - file.start_offset + self._ahead())
 
@@ -104,20 +104,13 @@ class SegmentBlocks:
             OSError: there are no blocks.
             BackpressureError: another thread waits for the disk, or this one in a signal's handler.
         """
-        with self._turn():
+        with self._lock():
             wanted = end - file.start_offset
             with contextlib.suppress(DiskFullError):
                 if file.reserved < wanted:
                     self._reserve(file, wanted + self._ahead())
             if file.reserved < wanted:
                 self._reserve(file, wanted)
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        with self._lock as nested:
-            if nested:
-                raise BackpressureError("a put of this thread waits for blocks already")
-            yield
 
     def _ahead(self) -> int:
         return max(TIMES_AHEAD * (self._positions.wrote - self._began), STEP_BYTES // 2)

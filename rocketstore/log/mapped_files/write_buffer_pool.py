@@ -7,11 +7,11 @@ never waits for the page cache (semantics 6).
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from typing import Final
 
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 
 __all__ = ["WriteBufferPool"]
 
@@ -36,7 +36,7 @@ class WriteBufferPool:
             raise ValueError(f"{buffers} buffers of {buffer_size} bytes")
         self.total: Final = buffers
         self.buffer_size: Final = buffer_size
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("the write buffers", reentrant=False)
         self._closed = False
         self._free = deque(MappedFile.anonymous(0, buffer_size) for _ in range(buffers))
         self._borrowed: dict[int, MappedFile] = {}  # by id; the objects live as long as the entry
@@ -51,7 +51,7 @@ class WriteBufferPool:
 
     def borrow(self) -> MappedFile | None:
         """A free buffer, the one that came back last; None without waiting when all are out."""
-        with self._lock:
+        with self._lock():
             if not self._free:
                 return None
             buffer = self._free.popleft()
@@ -63,7 +63,7 @@ class WriteBufferPool:
 
     def give_back(self, buffer: MappedFile) -> None:
         """Takes a borrowed buffer back, to the front: its pages are warm."""
-        with self._lock:
+        with self._lock():
             if self._borrowed.pop(id(buffer), None) is None:
                 raise ValueError("this buffer is not borrowed from this pool")
             if not self._closed:
@@ -84,7 +84,7 @@ class WriteBufferPool:
     def close(self) -> None:
         """Unlocks and frees the buffers. A borrowed one is freed when it is given back.
         Idempotent."""
-        with self._lock:
+        with self._lock():
             self._closed = True
             free, self._free = self._free, deque()
         for buffer in free:

@@ -57,7 +57,7 @@ class ConsumeQueue:
 
     def _snapshot(self) -> tuple[MappedFile, ...]:
         """The files, mapped as long as the caller holds them."""
-        with self._files.lock:
+        with self._files.lock():
             files = self._files.snapshot()
             if not self.loaded:
                 self._find_end()
@@ -181,7 +181,7 @@ class ConsumeQueue:
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             raise UnitRefusedError(f"{self.name}: no unit {queue_offset}")
         position = queue_offset * UNIT_SIZE
-        with self._files.lock:
+        with self._files.lock():
             self._files.note_change()
             files = self._snapshot()
             is_first = not files or position < files[0].start_offset
@@ -198,7 +198,7 @@ class ConsumeQueue:
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Stores one unit, whatever was there; a gap before it is filled with pre-blanks (K-56)."""
-        with self._files.lock:
+        with self._files.lock():
             self.fill_gap(queue_offset)
             file, first, _ = self.room_for(queue_offset)
             queue_file.write_unit(file, queue_offset - first, physical_offset, size, tags_code)
@@ -221,7 +221,7 @@ class ConsumeQueue:
         """Pre-blanks for the units below the end that nobody wrote. What it changed, first and end;
         None for nothing."""
         low, high = self.end.value, 0
-        with self._files.lock:
+        with self._files.lock():
             for file in self._snapshot():
                 first = file.start_offset // UNIT_SIZE
                 count = min(self.units_per_file, self.end.value - first)
@@ -248,7 +248,7 @@ class ConsumeQueue:
     def clear_units(self, numbers: Sequence[int]) -> None:
         """Makes these units, in rising order, unwritten; those at the end go with their files, a file
         in which no other unit is left among them."""
-        with self._files.lock:
+        with self._files.lock():
             end = self.end.value
             for number in reversed(numbers):
                 place = self.locate(number)
@@ -278,7 +278,7 @@ class ConsumeQueue:
 
     def restart(self) -> None:
         """Drops all units: the numbering begins again at 0."""
-        with self._files.lock:
+        with self._files.lock():
             self._snapshot()
             self._files.note_change()
             self._files.remove_from(0)
@@ -289,7 +289,7 @@ class ConsumeQueue:
         """Clears, on disk, the first unit at or beyond `physical_offset` and all bytes after it.
         Files that hold nothing else are removed, except for the first. Whether it cleared
         something."""
-        with self._files.lock:
+        with self._files.lock():
             self._snapshot()
             changed = self._truncate_from(physical_offset)
             if changed:
@@ -328,7 +328,7 @@ class ConsumeQueue:
         """Removes whole files whose last record lies below `minimum`; the last file always
         stays."""
         keep = 0
-        with self._files.lock:
+        with self._files.lock():
             for file in self._snapshot()[:-1]:
                 end = queue_file.physical_end(file, self.units_per_file)
                 if end > minimum:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.mapped_files.mapped_file_queue import Access
@@ -51,7 +51,7 @@ class ConsumeQueueStore:
         self._access: Access = access
         self.file_size = file_size
         self._log_minimum = log_minimum
-        self._lock = threading.RLock()  # a signal handler may interrupt its owner
+        self._lock = SignalSafeLock("the table of queues")
         #: Queues by topic and queue id; None: it has a directory, and no caller has asked for it.
         self._queues: dict[str, dict[int, ConsumeQueue | None]] = {}
         self._making: dict[tuple[str, int], ConsumeQueue] = {}
@@ -80,7 +80,7 @@ class ConsumeQueueStore:
 
     def add(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, known from now on; its directory is made with its first file."""
-        with self._lock:
+        with self._lock():
             queues = self._queues.setdefault(topic, {})
             return queues.get(queue_id) or self._made(queues, topic, queue_id)
 
@@ -128,19 +128,19 @@ class ConsumeQueueStore:
         queues = self._queues.get(topic, {})
         if (found := queues.get(queue_id)) is not None or queue_id not in queues:
             return found
-        with self._lock:
+        with self._lock():
             return queues[queue_id] or self._made(queues, topic, queue_id)
 
     def topics(self) -> list[str]:
-        with self._lock:
+        with self._lock():
             return sorted(self._queues)
 
     def queues(self, topic: str) -> list[int]:
-        with self._lock:
+        with self._lock():
             return sorted(self._queues.get(topic, ()))
 
     def all(self) -> list[ConsumeQueue]:
-        with self._lock:
+        with self._lock():
             return [
                 queue or self._made(queues, topic, queue_id)
                 for topic, queues in list(self._queues.items())
@@ -148,7 +148,7 @@ class ConsumeQueueStore:
             ]
 
     def __len__(self) -> int:
-        with self._lock:
+        with self._lock():
             return sum(map(len, self._queues.values()))
 
     def max_physical_end(self, log_end: int) -> int:
@@ -225,7 +225,7 @@ class ConsumeQueueStore:
 
     def digest(self) -> tuple[int, int]:
         """Number of queues and CRC-32C of their sorted names: what our checkpoint keeps (D-18)."""
-        with self._lock:
+        with self._lock():
             if self._digest is None or self._digest[0] != len(self):  # queues are never removed
                 self._digest = names_digest(
                     (topic, n) for topic, queues in list(self._queues.items()) for n in list(queues)
@@ -315,7 +315,7 @@ class ConsumeQueueStore:
 
     def asked_for(self) -> list[ConsumeQueue]:
         """The queues that a caller has asked for, or that were made."""
-        with self._lock:
+        with self._lock():
             topics = list(self._queues.values())
             return [queue for queues in topics for queue in list(queues.values()) if queue]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
 
@@ -41,7 +41,7 @@ class ExtensionUnits:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         """`directory`: of the files; it need not be there."""
         self._directory = directory
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the extension units")
         self._file_size = 0
         self._files: dict[int, MappedFile] = {}
 
@@ -55,7 +55,7 @@ class ExtensionUnits:
         """The unit at an address; None where there is none, or no whole one: then nothing is
         known."""
         offset = address - _FIRST_ADDRESS
-        with self._lock:
+        with self._lock():
             file = self._file_of(offset)
             if file is None:
                 return None
@@ -86,7 +86,7 @@ class ExtensionUnits:
 
     def close(self) -> None:
         """Lets the files go; the next look opens them again."""
-        with self._lock:
+        with self._lock():
             for file in self._files.values():
                 file.close()
             self._files.clear()

@@ -40,13 +40,13 @@ class MappingCache:
     """
 
     def __init__(self) -> None:
-        self._lock = SignalSafeLock()
+        self._lock = SignalSafeLock("the mapped queues")
         # In a dict each look at the first entry would pass over all that were removed before it.
         self._order: OrderedDict[Parkable, None] = OrderedDict()
 
     def mapped(self, queue: Parkable) -> None:
         """A queue calls it after it has mapped its files."""
-        with self._lock as nested:
+        with self._lock() as nested:
             # The caller holds its queue's lock, so this must not wait for those of other queues:
             # `park` does not wait.
             self._move_to_the_end(queue)
@@ -67,5 +67,5 @@ class MappingCache:
 
     def clear(self) -> None:
         """Forgets all queues; the store has closed them."""
-        with self._lock:
+        with self._lock():
             self._order.clear()

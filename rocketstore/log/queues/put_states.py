@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rocketstore._native.sync.queue_positions import QueueState
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import MessageRejectedError
 from rocketstore.log.layout.paths import check_topic, is_safe_name
 from rocketstore.log.queues.multi_dispatch import LIGHT_PREFIX, is_multi_dispatched
@@ -35,7 +35,7 @@ class PutStates:
         self._light: set[str] | None = None
         #: Light queues that running puts would add: the next offset before, and how many such puts.
         self._coming: dict[str, tuple[int, int]] = {}
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the queue states of puts")
         self._states: dict[tuple[str, int], QueueState] = {}
 
     def check_topic(self, topic: str) -> bytes:
@@ -48,7 +48,7 @@ class PutStates:
         found = self._states.get(key)
         if found is not None:
             return found
-        with self._lock:
+        with self._lock():
             found = self._states.get(key)
             if found is None:
                 next_offset = self._next_offset(topic, queue_id)
@@ -102,7 +102,7 @@ class PutStates:
 
     def _admit_light(self, names: Sequence[str]) -> None:
         """Refuses new light queues above the bound. Those that the store has are always taken."""
-        with self._lock:
+        with self._lock():
             if self._light is None:
                 self._light = {name for name in self._topics() if name.startswith(LIGHT_PREFIX)}
             new = set(names) - self._light
@@ -121,7 +121,7 @@ class PutStates:
         """A put that listed these has ended. A light queue without a message does not count."""
         if not self._coming:
             return
-        with self._lock:
+        with self._lock():
             for state in states:
                 if (coming := self._coming.pop(state.topic, None)) is None:
                     continue

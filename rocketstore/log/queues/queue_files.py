@@ -9,12 +9,12 @@ no signal (D-19).
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
@@ -53,7 +53,7 @@ class QueueFiles:
         self.directory = directory
         self.file_size = file_size
         self.access: Access = access
-        self.lock = threading.RLock()
+        self.lock = SignalSafeLock("the files of a queue")
         #: Whether a caller used them since the mapping cache asked last.
         self.used = False
         self._files = MappedFileQueue(
@@ -75,7 +75,7 @@ class QueueFiles:
 
     def snapshot(self) -> tuple[MappedFile, ...]:
         """The files, mapped as long as the caller holds them."""
-        with self.lock:
+        with self.lock():
             self.used = True
             if not self._mapped:
                 self._files.load()
@@ -92,20 +92,16 @@ class QueueFiles:
     def park(self) -> bool:
         """Gives the mappings back until they are needed. False while another thread works with
         them, or where memory holds what no file does."""
-        if not self.lock.acquire(blocking=False):
-            return False
-        try:
-            if self._only_in_memory:
+        with self.lock(wait=False) as mine:
+            if not mine or self._only_in_memory:
                 return False
             self._mapped = False
             self.next_files.drop()
             self._files.forget()
             return True
-        finally:
-            self.lock.release()
 
     def close(self) -> None:
-        with self.lock:
+        with self.lock():
             self._mapped = True  # never again
             self.next_files.drop(closed=True)
             self._files.close()

@@ -14,13 +14,13 @@ import logging
 import math
 import os
 import resource
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.mapped_files.new_file import NewFile
 from rocketstore.log.worker import Worker
 from rocketstore.values.kept_errors import without_frames
@@ -71,7 +71,7 @@ class NextFiles:
         """`take_first(directory, start_offset)`: a preallocated file for a queue that has none."""
         self._files = files
         self._take_first = take_first
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("the queue files made ahead", reentrant=False)
         # Guarded by it.
         self._ready: deque[NewFile] = deque()
         # End of the file taken last, which the caller may not have added to `files` yet.
@@ -104,7 +104,7 @@ class NextFiles:
     def _wanted(self) -> int | None:
         """Start of the next file to make; None: none is needed."""
         most = HURRIED_AHEAD if self._lasted_s < HURRIED_S else 1
-        with self._lock:
+        with self._lock():
             done = self._closed or self._files.last is None or len(self._ready) >= most
             return None if done else self._following()
 
@@ -115,7 +115,7 @@ class NextFiles:
     def _keep(self, new: NewFile) -> bool:
         """Adds a file to those that are ready. False: it is discarded, since none is wanted any
         more or it has its name already."""
-        with self._lock:
+        with self._lock():
             start = self._following()
         if new.named:
             new.discard()
@@ -125,7 +125,7 @@ class NextFiles:
         if self._lasted_s < POPULATED_S:
             with contextlib.suppress(OSError):  # only speed is lost
                 new.populate()
-        with self._lock:
+        with self._lock():
             if not self._closed and new.start_offset == self._following():
                 self._ready.append(new)
                 return True
@@ -134,7 +134,7 @@ class NextFiles:
 
     def drop(self, *, closed: bool = False) -> None:
         """Discards what is ready: not needed for now, or, `closed`, never again."""
-        with self._lock:
+        with self._lock():
             ready, self._ready = self._ready, deque()
             self._closed = self._closed or closed
         _discard(ready)
@@ -184,7 +184,7 @@ class NextFiles:
         return file, whole
 
     def _take_ready(self, start_offset: int) -> NewFile | None:
-        with self._lock:
+        with self._lock():
             ready = self._ready.popleft() if self._ready else None
             self._taken_end = start_offset + (self._files.file_size or 0)
         if ready is not None and ready.start_offset != start_offset:
@@ -233,7 +233,7 @@ class FirstFiles:
         self._size = size
         self._ask = ask
         self._max = _unnamed_max(FIRST_MAX)
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("the queue files made ahead", reentrant=False)
         # Guarded by it.
         self._ready: list[NewFile] = []
         self._owner: tuple[int, ...] = ()  # that of `_ready`
@@ -243,7 +243,7 @@ class FirstFiles:
 
     def expect(self, count: int) -> None:
         """The caller expects so many more new queues soon."""
-        with self._lock:
+        with self._lock():
             self._expected = min(self._expected + count, self._max)
         if self.wanted:
             self._ask(self)
@@ -251,7 +251,7 @@ class FirstFiles:
     def take(self, directory: Path, start_offset: int) -> NewFile | None:
         """A first file for the queue in `directory`; None: none is ready that fits there."""
         found = None
-        with self._lock:
+        with self._lock():
             self._taken += 1
             self._expected = max(self._expected - 1, 0)
             if self._ready and self._owner == _owner_of(directory.stat()):
@@ -276,7 +276,7 @@ class FirstFiles:
         if self._tmp.stat().st_dev != model.st_dev:
             return False  # no directory on that disk where an unfinished file may wait (D-06)
         stale: list[NewFile] = []
-        with self._lock:
+        with self._lock():
             if self._owner != _owner_of(model):
                 stale, self._ready = self._ready, []
             self._owner = _owner_of(model)
@@ -288,7 +288,7 @@ class FirstFiles:
                 made.append(self._make(model))
             for new in made:
                 new.sync()
-            with self._lock:
+            with self._lock():
                 if not self._closed:
                     self._ready += made
                     made = []
@@ -303,7 +303,7 @@ class FirstFiles:
 
     def drop(self, *, closed: bool = False) -> None:
         """Discards what is ready: not needed for now, or, `closed`, never again."""
-        with self._lock:
+        with self._lock():
             ready, self._ready = self._ready, []
             self._taken = self._expected = 0
             self._closed = self._closed or closed
@@ -327,7 +327,7 @@ class QueuePreallocator(Worker):
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         super().__init__("rocketstore-queue-files", on_failure)
         self._ready_max = _unnamed_max(NEXT_MAX)
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("the queue files made ahead", reentrant=False)
         # Guarded by it.
         self._asked: dict[NextFiles | FirstFiles, None] = {}
         # How many files of which queue, in the order in which they were made.
@@ -338,12 +338,12 @@ class QueuePreallocator(Worker):
         not run, or where descriptors are few."""
         if not self.alive or not self._ready_max:
             return
-        with self._lock:
+        with self._lock():
             self._asked[following] = None
         self.wake()
 
     def step(self) -> float | None:
-        with self._lock:
+        with self._lock():
             following = next(iter(self._asked), None)
         if following is None:
             return None
@@ -353,7 +353,7 @@ class QueuePreallocator(Worker):
             logger.warning("the next file of a queue is not preallocated: %s", error)
             ready = 0
         too_old = []
-        with self._lock:
+        with self._lock():
             del self._asked[following]
             self._ready.pop(following, None)
             while self._ready and sum(self._ready.values()) + ready > self._ready_max:
@@ -367,7 +367,7 @@ class QueuePreallocator(Worker):
 
     def finish(self) -> None:
         """Drops what was not needed: a store that fails to open is stopped and never closed."""
-        with self._lock:
+        with self._lock():
             ready, self._ready = self._ready, {}
         for following in ready:
             following.drop()

@@ -8,11 +8,11 @@ module reads units and never writes them; another process may write them meanwhi
 from __future__ import annotations
 
 import struct
-import threading
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
 
@@ -78,7 +78,7 @@ class BatchQueue:
         self._directory = directory
         self._view = view
         self._matches = matches
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("a batch queue")
         self._files: dict[int, MappedFile] = {}
         self._file_size = 0
         self._units_per_file = 1
@@ -91,7 +91,7 @@ class BatchQueue:
     @property
     def min_offset(self) -> int:
         """Queue offset of the first message whose record is kept."""
-        with self._lock:
+        with self._lock():
             self._refresh()
             if self._kept == self._end:
                 return self._maximum()
@@ -100,21 +100,21 @@ class BatchQueue:
     @property
     def max_offset(self) -> int:
         """Queue offset after the last message; 0 without a unit."""
-        with self._lock:
+        with self._lock():
             self._refresh()
             return self._maximum()
 
     @property
     def physical_end(self) -> int:
         """End of the record of the last unit; -1 for an empty queue."""
-        with self._lock:
+        with self._lock():
             self._refresh()
             return self._unit(self._end - 1).physical_end if self._end > self._first else -1
 
     def from_offset(self, queue_offset: int, most: int) -> Sequence[BatchUnit]:
         """Up to `most` units from the one on that has a queue offset or, where that one is missing,
         the next ones."""
-        with self._lock:
+        with self._lock():
             self._refresh()
             numbers = range(self._kept, self._end)
             at = bisect_right(numbers, queue_offset, key=self._base_of) - 1
@@ -124,7 +124,7 @@ class BatchQueue:
 
     def close(self) -> None:
         """Closes the files."""
-        with self._lock:
+        with self._lock():
             for file in self._files.values():
                 file.close()
             self._files.clear()
@@ -133,7 +133,7 @@ class BatchQueue:
 
     def add_tail(self, units: Sequence[BatchUnit]) -> None:
         """Adds units in memory after those of the files, for records that a crash left without one."""
-        with self._lock:
+        with self._lock():
             self._refresh()
             self._tail += units
             self._end += len(units)

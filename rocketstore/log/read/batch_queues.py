@@ -6,9 +6,9 @@ has both for one topic.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.paths import is_safe_name
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.read.batch_queue import BatchQueue
@@ -37,7 +37,7 @@ class BatchQueues:
         self._layout = layout
         self._view = view
         self._matches = matches
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the table of batch queues")
         self._queues: dict[tuple[str, int], BatchQueue] = {}
 
     def topics(self) -> list[str]:
@@ -50,7 +50,7 @@ class BatchQueues:
         return sorted(int(name) for name in names if is_queue_id(name))
 
     def queue(self, topic: str, queue_id: int) -> BatchQueue | None:
-        with self._lock:
+        with self._lock():
             known = self._queues.get((topic, queue_id))
             if known is None and is_safe_name(topic):
                 directory = batch_directory(self._layout, topic, queue_id)
@@ -65,7 +65,7 @@ class BatchQueues:
 
     def close(self) -> None:
         """Closes all files and forgets their queues."""
-        with self._lock:
+        with self._lock():
             for queue in self._queues.values():
                 queue.close()
             self._queues.clear()

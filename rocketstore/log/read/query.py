@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import logging
 import operator
-import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, SupportsIndex, overload
 
 from rocketstore._native.format.message import Message
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     ConfigError,
     CorruptRecordError,
@@ -179,14 +179,14 @@ class Answers(Sequence[Message]):
         self._found = found
         self._reader = reader
         self._offsets = array("q")
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("a query", reentrant=False)
         self._whole = False
         self._error: Exception | None = None
         self._have(1)
 
     def _have(self, count: int | None) -> None:
         """Looks up until there are `count` answers, or all."""
-        with self._lock:
+        with self._lock():
             while not self._whole and (count is None or len(self._offsets) < count):
                 if self._error is not None:
                     raise self._error  # the rest is not known: no end of the answers

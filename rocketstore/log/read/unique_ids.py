@@ -64,7 +64,7 @@ class UniqueIds:
         self._recent: dict[Claim, PutResult] = {}
         #: Their ids and ends, about in the order of the log; one thread at a time removes some.
         self._order: deque[tuple[Claim, int]] = deque()
-        self._removing = SignalSafeLock()
+        self._removing = SignalSafeLock("the old unique ids")
         #: Ids whose append was interrupted: nobody knows whether the log has the message.
         self._unsure: set[Claim] = set()
 
@@ -96,10 +96,10 @@ class UniqueIds:
         self, index: IndexStore, claim: Claim, append: Callable[[], PutResult]
     ) -> PutResult | None:
         """None: the turn that was waited for is over, and another thread may have the next one."""
-        turn = self._turns.setdefault(claim, SignalSafeLock(self._max_wait_ms))
+        turn = self._turns.setdefault(claim, SignalSafeLock("a unique id", self._max_wait_ms))
         entered = False
         try:
-            with turn as nested:
+            with turn() as nested:
                 entered = True
                 if nested:
                     raise BackpressureError(
@@ -140,7 +140,7 @@ class UniqueIds:
         return result
 
     def _of_recent(self, claim: Claim) -> PutResult | None:
-        with self._removing as nested:
+        with self._removing() as nested:
             indexed = self._positions.indexed
             while not nested and self._order and self._order[0][1] <= indexed:
                 self._recent.pop(self._order.popleft()[0], None)

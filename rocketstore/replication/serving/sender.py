@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReplicationError
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.link import (
@@ -112,7 +112,7 @@ class ReplicaSender:
         self.position = self.received = self.synced = 0
         self._times = LagTimes()
         # Held while an acknowledgement is taken: a replica that is seen to lack nothing counts.
-        self._together = threading.RLock()
+        self._together = SignalSafeLock("what replicas confirmed")
         self._bytes_sent = 0
         self._rate = Rate()
         self._pace = Pace(settings.max_bytes_per_s)
@@ -134,7 +134,7 @@ class ReplicaSender:
 
     def snapshot(self) -> ConnectedReplica:
         """How far it is. Any thread may ask."""
-        with self._together:
+        with self._together():
             now, lag_bytes = time.monotonic(), max(0, self._source.end() - self.synced)
             return ConnectedReplica(
                 address=self._channel.peer,
@@ -257,7 +257,7 @@ class ReplicaSender:
                 f"it acknowledges {event.received} ({event.synced} synced), and was sent the log "
                 f"up to {self.position}"
             )
-        with self._together:
+        with self._together():
             self.received, self.synced = event.received, event.synced
             self._times.acknowledged(event.synced)
             if self.fits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import itertools
 from collections.abc import Iterator
@@ -87,7 +86,7 @@ class Delayed:
     def __len__(self) -> int:
         """How many wait, those included that could not be delivered yet."""
         offsets, left = self._offsets()
-        with self._timers() as timers:
+        with (timers := self._timers()).lock():
             timed = len(timers.table) + len(timers.troubles.undelivered)
         return (
             timed
@@ -142,7 +141,7 @@ class Delayed:
     def next_due_time(self) -> datetime.datetime | None:
         """When the next message is due; None while none waits."""
         offsets, _ = self._offsets()
-        with self._timers() as timers:
+        with (timers := self._timers()).lock():
             first = timers.table.first()
         due = [] if first is None else [first.due]
         for queue in self._queues():
@@ -157,7 +156,7 @@ class Delayed:
     def undelivered(self) -> list[tuple[int, int, Exception | None]]:
         """Level, queue offset and error of messages that could not be delivered. They are tried
         again. The level is 0 for a time of its own."""
-        with self._timers() as timers:
+        with (timers := self._timers()).lock():
             timed = [
                 (0, at, error)
                 for at, error in sorted(timers.troubles.undelivered.items(), key=lambda it: it[0])
@@ -205,7 +204,7 @@ class Delayed:
         from rocketstore.services.delay.cancelling import cancel
 
         engine = self._writing("cancel")
-        with self._timers() as timers:
+        with (timers := self._timers()).lock():
             _see_all(engine, timers)
             end = cancel(engine, timers, _chosen(message))
         return self._promised(end)
@@ -223,7 +222,7 @@ class Delayed:
 
         engine = self._writing("reschedule")
         when_ms = engine.delayed_puts.moment_ms("when", when)
-        with self._timers() as timers:
+        with (timers := self._timers()).lock():
             _see_all(engine, timers)
             span_ms = (
                 0
@@ -279,7 +278,7 @@ class Delayed:
         start_ms = None if start is None else timestamp_ms("start", start)
         own = recurring.Wanted(topic, body, queue_id, properties or {}, said, unique_id, start_ms)
         engine = self._writing("repeat")
-        with self._timers() as timers:
+        with (timers := self._timers()).lock():
             _see_all(engine, timers)
             unique_id, end = recurring.repeat(engine, timers, own)
         self._promised(end)
@@ -317,23 +316,22 @@ class Delayed:
                 log.await_copies(end, asked, copies.timeout_ms)
         return True
 
-    @contextlib.contextmanager
-    def _timers(self) -> Iterator[Timers]:
-        """The timers, as of now, which stand still meanwhile."""
+    def _timers(self) -> Timers:
+        """The timers, as of now. They stand still while the caller has their lock."""
         self._engine.check_open()
         service = self._service()
         if service is None:
             timers = self._own_timers = self._own_timers or Timers(self._engine)
         else:
             timers = service.timers
-        with timers.lock:
+        with timers.lock():
             if service is None:
                 timers.started = False  # another process may have delivered since
             timers.catch_up()
-            yield timers
+        return timers
 
     def _timed(self, topic: str | None, limit_ms: int | None) -> Iterator[DelayedMessage]:
-        with self._timers() as timers:
+        with (timers := self._timers()).lock():
             left = [Entry(0, at, 0) for at in sorted(timers.troubles.undelivered)]
             waiting, queue = timers.table.snapshot(), timers.queue
         for entry in itertools.chain(left, waiting):

@@ -51,7 +51,7 @@ class TimerDelivery:
     def run(self, now_ms: Callable[[], int]) -> float | None:
         """Delivers what is due; gives the seconds until something else is to be done."""
         timers = self._timers
-        with timers.lock:
+        with timers.lock():
             if timers.troubles.paused_s > 0:
                 return timers.troubles.paused_s
             try:
@@ -69,7 +69,7 @@ class TimerDelivery:
     def due_ms(self) -> int | None:
         """When the next message is due; None while none waits, or nothing is tried."""
         timers = self._timers
-        with timers.lock:
+        with timers.lock():
             if timers.troubles.paused_s > 0:
                 return None
             try:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
@@ -85,7 +85,7 @@ class Timers:
         self._engine = engine
         self._stores = stores
         self._reader = Reader(engine.reader.source, None, engine.path)
-        self.lock = threading.RLock()
+        self.lock = SignalSafeLock("the timers")
         self.queue = TimerQueue(self._reader)
         self.table = TimerTable()
         self.troubles = Troubles(engine.path, "the timer topic", ())
@@ -240,14 +240,14 @@ class Timers:
 
     def save(self) -> None:
         """Stores the table. Raises: as `Stored.save`."""
-        with self.lock:
+        with self.lock():
             if self.started and self.stored is not None:
                 self.stored.save(self)
 
     def needs_from(self) -> int | None:
         """Where in the log the first message lies that is not delivered; None while none waits.
         Those that are not in the queue yet are not among them."""
-        with self.lock:
+        with self.lock():
             with contextlib.suppress(StoreBehindError):  # then all that the queue has counts
                 self.start()
             minimum = self.queue.bounds(catch_up=False)[0]

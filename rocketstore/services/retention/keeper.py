@@ -51,7 +51,7 @@ class Keeper:
         self._worker: RetentionWorker | None = None
         self._unfollow: Callable[[], object] = tuple
         # Held by the thread that decides and trims.
-        self._turn = SignalSafeLock()
+        self._turn = SignalSafeLock("retention")
         self._cleaning = False
         self._first_times: dict[int, int] = {}
         self._removed = RemovedFiles()
@@ -85,7 +85,7 @@ class Keeper:
         try:
             # What would go if nothing held it: in most rounds nothing does, and groups and
             # archives are not asked.
-            with self._turn:
+            with self._turn():
                 facts = self._facts(rule, own=True, holds=False)
                 self._cleaning = facts.cleaning
                 found = outcome(rule, facts)
@@ -109,12 +109,12 @@ class Keeper:
 
     def plan(self, rule: Retention, *, own: bool) -> RetentionPlan:
         """What `run` would do."""
-        with self._turn:
+        with self._turn():
             return decide(rule, self._facts(rule, own=own))
 
     def run(self, engine: WritingEngine, rule: Retention, *, own: bool) -> RetentionPlan:
         """Removes what goes by a rule, `own`: that of the store."""
-        with self._turn as nested:
+        with self._turn() as nested:
             if nested:
                 raise BackpressureError("this thread is in the middle of a run of retention")
             facts = self._facts(rule, own=own)

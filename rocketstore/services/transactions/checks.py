@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.worker import Worker
 from rocketstore.values.kept_errors import without_frames
@@ -57,7 +58,7 @@ class Checks(Worker):
         self._interval_ms = interval_ms
         self._max_checks = max_checks
         self._questions: set[threading.Thread] = set()
-        self._lock = threading.Lock()
+        self._lock = SignalSafeLock("the questions of checks", reentrant=False)
         self._retries = 0
         self._unfollow = clock.follow(lambda now_ms: self.wake())
         #: The last error of a callback, or of a round.
@@ -78,7 +79,7 @@ class Checks(Worker):
         """No question is asked from here on; a callback that hangs is left alone."""
         self._unfollow()
         self.stop(LAST_ANSWERS_S)
-        with self._lock:
+        with self._lock():
             questions = [one for one in self._questions if one is not threading.current_thread()]
         for question in questions:
             question.join(LAST_ANSWERS_S / len(questions))
@@ -119,7 +120,7 @@ class Checks(Worker):
         thread = threading.Thread(
             target=self._question, args=(entry,), name="rocketstore-on-check", daemon=True
         )
-        with self._lock:
+        with self._lock():
             if len(self._questions) >= QUESTIONS_MAX:
                 return False
             self._questions.add(thread)
@@ -145,7 +146,7 @@ class Checks(Worker):
             self._answered(entry, threading.current_thread())
 
     def _answered(self, entry: Entry, thread: threading.Thread) -> None:
-        with self._lock:
+        with self._lock():
             self._questions.discard(thread)
         entry.asking = False
         self.wake()

@@ -67,7 +67,7 @@ class Commits:
 
     def __init__(self, engine: WritingEngine) -> None:
         self._engine = engine
-        self._turn = SignalSafeLock()
+        self._turn = SignalSafeLock("the commits of transactions")
         #: Commits whose offsets are not stored yet, in the order of the log.
         self._waiting: deque[Appended] = deque()
         #: The next commit record, and the first that counts as not done after a crash.
@@ -96,7 +96,7 @@ class Commits:
             MessageTooLargeError, BackpressureError, DiskFullError, StoreFailedError: nothing was
                 stored.
         """
-        with self._turn as nested:
+        with self._turn() as nested:
             if nested:
                 raise BackpressureError(
                     f"transaction {transaction_id}: this thread is in a commit already, try again "
@@ -129,7 +129,7 @@ class Commits:
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose `append` ended by an exception of a signal's handler: whether it is
         in the log."""
-        with self._turn:
+        with self._turn():
             return self._known(transaction_id)
 
     def wait(self, transaction_id: str, appended: Appended, durability: Durability) -> None:
@@ -152,7 +152,7 @@ class Commits:
     def stop(self) -> None:
         """What is not done is finished by the next open."""
         try:
-            with self._turn as nested:
+            with self._turn() as nested:
                 if self._unsure and not nested:
                     self._look()
             if self._waiting:
@@ -221,7 +221,7 @@ class Commits:
 
     def _settle(self, *, save: bool = False) -> None:
         """Stores the offsets of all commits that are on disk, and how far that is."""
-        with self._turn as nested:
+        with self._turn() as nested:
             if nested:
                 return  # the call that the signal's handler interrupted does it
             flushed = self._engine.positions.flushed

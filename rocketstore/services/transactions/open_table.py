@@ -7,10 +7,10 @@ Below these everything is settled. Nothing is put a second time to move them.
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.services.transactions.half_messages import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -63,7 +63,7 @@ class Entry:
     half_end: int = 0
     #: Its end, once its op message is put; "settled": an op message says so, not which it was.
     outcome: Outcome | None = None
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: SignalSafeLock = field(default_factory=lambda: SignalSafeLock("an open transaction"))
     #: Physical offset of the copy that was put; None: none is known.
     copy: int | None = None
     #: A put of the copy may have happened without a word: look for it first.
@@ -147,14 +147,14 @@ class OpenTable:
     def __init__(self, reader: Reader, offsets: ConsumerOffsets) -> None:
         self._reader = reader
         self._offsets = offsets
-        self._lock = threading.RLock()
+        self._lock = SignalSafeLock("the open transactions")
         self._queues: dict[int, _Queue] = {}
         self._by_offset: dict[int, Entry] = {}
         self._lost_ops: list[ReadError] = []
 
     def read_on(self) -> list[Entry]:
         """Reads what half and op topics have got meanwhile; gives the entries that are new."""
-        with self._lock:
+        with self._lock():
             for queue_id in self._reader.source.queues(HALF_TOPIC):
                 self._queue(queue_id)
             new: list[Entry] = []
@@ -171,13 +171,13 @@ class OpenTable:
 
     def add(self, entry: Entry) -> Entry:
         """Takes over a half message that this process has put; gives the entry that it has."""
-        with self._lock:
+        with self._lock():
             queue = self._queue(entry.half_queue)
             return self._register(queue, entry)
 
     def remove(self, entry: Entry) -> None:
         """Its op message is put."""
-        with self._lock:
+        with self._lock():
             queue = self._queue(entry.half_queue)
             for offset in entry.queue_offsets:
                 queue.open.pop(offset, None)
@@ -186,24 +186,24 @@ class OpenTable:
                 self._by_offset.pop(physical_offset, None)
 
     def find(self, physical_offset: int) -> Entry | None:
-        with self._lock:
+        with self._lock():
             return self._by_offset.get(physical_offset)
 
     def entries(self) -> list[Entry]:
         """The open ones, oldest first."""
-        with self._lock:
+        with self._lock():
             return sorted(set(self._by_offset.values()), key=lambda entry: entry.physical_offset)
 
     def errors(self) -> list[ReadError]:
         """Of half messages that are open and cannot be read, then of such op messages."""
         halves = [entry.error for entry in self.entries() if entry.error is not None]
-        with self._lock:
+        with self._lock():
             return halves + self._lost_ops
 
     def save_progress(self, wait_flushed: Callable[[int], object]) -> None:
         """Stores how far all is settled: that of half messages first, since a stop in between must
         not lose op messages that are still needed."""
-        with self._lock:
+        with self._lock():
             halves = {n: queue.half_progress for n, queue in self._queues.items()}
             ops = {n: queue.op_progress for n, queue in self._queues.items()}
         for topic, progress in ((HALF_TOPIC, halves), (OP_TOPIC, ops)):

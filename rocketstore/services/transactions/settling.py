@@ -8,10 +8,10 @@ cannot follow a commit. A copy that cannot be read is none: nobody can be given 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
     CorruptRecordError,
@@ -63,7 +63,7 @@ class Settling:
         self._engine = engine
         self.table = OpenTable(engine.reader, engine.offsets)
         self._ends = 0
-        self._end_lock = threading.Lock()
+        self._end_lock = SignalSafeLock("the end of half messages", reentrant=False)
 
     def refresh(self) -> None:
         """Reads half and op messages that others put, and ends what a crash left half-done."""
@@ -82,7 +82,7 @@ class Settling:
             if not all(isinstance(error, CorruptRecordError) for error in errors):
                 unsure.update(entries)
         for entry in new:
-            with entry.lock:
+            with entry.lock():
                 if not (entry.tried or entry in unsure):
                     entry.unsure = False
 
@@ -102,7 +102,7 @@ class Settling:
         return self.end(entry, want, durability)
 
     def end(self, entry: Entry, want: Outcome, durability: Durability | None) -> int | None:
-        with entry.lock:
+        with entry.lock():
             if entry.settling:
                 raise BackpressureError(
                     f"transaction {entry.physical_offset}: this thread is settling it already, "
@@ -178,7 +178,7 @@ class Settling:
     def _ended(self, entry: Entry, outcome: Outcome) -> None:
         entry.outcome = outcome
         self.table.remove(entry)
-        with self._end_lock:
+        with self._end_lock():
             self._ends += 1
             due = self._ends % SAVE_EVERY == 0
         if due:
@@ -202,7 +202,7 @@ class Settling:
 
     def _finish(self, entry: Entry, copy: int, outcome: Outcome) -> None:
         """The copy is there, its op message is not."""
-        with entry.lock:
+        with entry.lock():
             if entry.outcome is None:
                 entry.copy = copy
                 self._put_op(entry, outcome, None)

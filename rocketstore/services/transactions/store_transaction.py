@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from rocketstore._native.format.codec import encode_properties
 from rocketstore._native.put.batch_append import Rows
-from rocketstore._native.sync.signal_safe_lock import SingleUse
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consumer import Consumer
 from rocketstore.errors import (
     ConfigError,
@@ -70,9 +70,11 @@ class StoreTransaction:
         self._outcome: Literal["commit", "rollback"] | None = None
         self._entered = False
         self._id = os.urandom(8).hex()
-        self._one_call = SingleUse(
-            TransactionBusyError,
-            f"transaction {self._id}: another thread is using it: give each thread its own",
+        self._one_call = SignalSafeLock(
+            "a transaction",
+            busy=TransactionBusyError(
+                f"transaction {self._id}: another thread is using it: give each thread its own"
+            ),
         )
 
     @property
@@ -113,7 +115,7 @@ class StoreTransaction:
             TransactionBusyError: Another thread is using it.
             StoreClosedError: The store was closed.
         """
-        with self._one_call:
+        with self._one_call():
             self._check("put")
             topic = text("topic", topic)
             if is_system_topic(topic):
@@ -157,7 +159,7 @@ class StoreTransaction:
             TransactionBusyError, ConsumerBusyError: Another thread is using it, or the consumer.
             StoreClosedError: The store, or the consumer, was closed.
         """
-        with self._one_call:
+        with self._one_call():
             self._check("commit_offsets")
             if not isinstance(consumer, Consumer):
                 raise TypeError(f"consumer: expected a Consumer, not {type(consumer).__name__}")
@@ -189,7 +191,7 @@ class StoreTransaction:
             StoreFailedError: A sync failed. The next open finds all of it, or nothing.
             TransactionBusyError: Another thread is using it.
         """
-        with self._one_call:
+        with self._one_call():
             if self._outcome == "rollback":
                 raise TransactionSettledError(self._id, "rollback", "commit")
             if self._outcome is None:
@@ -210,7 +212,7 @@ class StoreTransaction:
             TransactionSettledError: It was committed.
             TransactionBusyError: Another thread is using it.
         """
-        with self._one_call:
+        with self._one_call():
             if self._unsure:
                 self._appended = self._commits.find(self._id)
                 self._unsure = False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from rocketstore._native.format.codec import encode_properties
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     DurabilityTimeoutError,
     MessageRejectedError,
@@ -96,7 +96,7 @@ class Transactions:
         self._engine = engine
         self._settling = Settling(engine)
         self._checks: Checks | None = None
-        self._checks_lock = threading.Lock()
+        self._checks_lock = SignalSafeLock("the start of checks", reentrant=False)
         self._settling.refresh()
 
     # ---- what programs call ----
@@ -250,7 +250,7 @@ class Transactions:
             interval_ms=int(interval_s * 1000),
             max_checks=whole_number("max_checks", max_checks, 1),
         )
-        with self._checks_lock:
+        with self._checks_lock():
             if self._checks is not None:
                 self._checks.end()
             self._checks = checks

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ class StoreServer:
         self._store = store
         self._path = os.path.abspath(rocketstore.scan(store, columns=["size"]).path)
         self._on_step = on_step
-        self._ending = threading.Event()
+        # Set by `close` alone. No event: its lock may stay taken where a signal's handler raises.
+        self._ending = False
         # Written by the thread alone.
         self._failure: BaseException | None = None
         self._refused = ""
@@ -79,7 +81,7 @@ class StoreServer:
         Raises:
             Exception: whatever ended the thread before.
         """
-        self._ending.set()
+        self._ending = True
         if not runs_here(self._thread):
             self._thread.join()
         failure, self._failure = self._failure, None
@@ -94,8 +96,8 @@ class StoreServer:
 
     def _run(self) -> None:
         try:
-            while not self._ending.is_set() and not self._store.closed:
-                self._ending.wait(LOOK_S if self._look() else RETRY_S)
+            while not self._ending and not self._store.closed:
+                time.sleep(LOOK_S if self._look() else RETRY_S)
         except StoreClosedError:
             # The asker sees that no process serves any more, and finishes the commit itself.
             logger.info("%s was closed while a commit was appended", self._path)
@@ -111,7 +113,7 @@ class StoreServer:
         try:
             for file in waiting(self._path):
                 self._serve(file)
-                if self._ending.is_set():
+                if self._ending:
                     break
         except OSError as error:
             if str(error) != self._refused:

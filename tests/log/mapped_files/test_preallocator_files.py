@@ -100,7 +100,7 @@ def test_the_smaller_start_comes_first_and_two_are_the_most(make: Make, disk: Di
     disk.gate.clear()
     preallocator.request(4 * SIZE)
     disk.busy()
-    with preallocator._guard:  # while the first is being made
+    with preallocator._guard():  # while the first is being made
         preallocator._requests.clear()
     assert preallocator.request(9 * SIZE)
     assert preallocator.request(5 * SIZE)
