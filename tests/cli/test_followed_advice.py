@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -254,6 +255,19 @@ def test_a_unit_of_a_message_that_was_trimmed(tmp_path: Path) -> None:
     assert found.verdicts[0]["lost_messages"] == []
     assert (found.fault, found.commands) == ("", ["rebuild"])
     assert bodies(path) == before
+
+
+def test_other_bytes_at_the_end_of_a_queue_lose_no_end_of_the_log(plain_path: Path) -> None:
+    """Some of them look like a unit of a message that the log lacks; others can be none."""
+    before = bodies(plain_path)
+    queue = plain_path / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    data = bytearray(queue.read_bytes())
+    units = [(1 << 40, 1 << 30, 0), (1 << 47, 100, 0)]
+    data[50 * 20 : 52 * 20] = b"".join(struct.pack(">qiq", *unit) for unit in units)
+    queue.write_bytes(data)
+    found = follow_the_advice(plain_path, SHAPE)
+    assert (found.fault, found.verdicts[0]["lost_messages"]) == ("", [])
+    assert bodies(plain_path) == before
 
 
 def test_a_queue_file_with_the_bytes_of_a_log(plain_path: Path) -> None:

@@ -32,11 +32,14 @@ def name_losses(queues: list[QueueSeen], facts: LogFacts, findings: Findings) ->
     for queue in queues:
         units = queue.dangling
         lost: set[int] = set()
+        # Garbage of a queue is no proof of a lost end: it has sizes that no record has.
+        garbage = any(not 0 < size <= SIZE_MAX for size in units.sizes)
         for number, offset, size in zip(units.numbers, units.offsets, units.sizes, strict=True):
             hole = hole_at(facts.holes, offset)
             known = facts.queues.get((queue.topic, queue.queue_id))
             # The end of the log has lost none of the messages in front of one that is there.
-            end = known.next if known and hole and hole.end == OFFSET_MAX else -1
+            at_end = hole is not None and hole.end == OFFSET_MAX
+            end = (OFFSET_MAX if garbage else known.next if known else -1) if at_end else -1
             if (
                 hole is None
                 or not 0 < size <= SIZE_MAX
