@@ -127,6 +127,13 @@ def test_values_that_java_reads_as_numbers() -> None:
             assert sql_filter(text).verdict({"a": value}) is None, (text, value)
 
 
+@pytest.mark.parametrize("end", ["x", "é", ".0.", "e", " 1"])
+def test_long_digits_that_are_no_number(end: str) -> None:
+    """A second way to read each digit would take hours here."""
+    assert sql_filter("a > 1.5").verdict({"a": "1" * 300_000 + end}) is None
+    assert sql_filter("a > 1").verdict({"a": "1" * 300_000 + end}) is None
+
+
 def test_zeros_and_what_is_no_number() -> None:
     """As Double.compare has it: -0.0 is less than 0.0."""
     for value, zero in (("-0.0", False), ("-0", False), ("0.0", True), ("0", True)):
