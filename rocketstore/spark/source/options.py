@@ -242,7 +242,7 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
             wanted["queues"] = _assigned("queues", text)
         else:
             words = [word.strip() for word in text.split(",")]
-            numbers = [int(word) if word.isdecimal() else -1 for word in words]
+            numbers = [int(word) if re.fullmatch("[0-9]{1,10}", word) else -1 for word in words]
             wanted["queues"] = _ids("queues", text, numbers)
     if "tags" in given:
         wanted["tags"] = given["tags"]
@@ -304,7 +304,7 @@ def _assigned(name: str, text: str) -> dict[str, list[int]]:
 def _json(name: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise bad_option(name, text, f"JSON of topics ({error})") from error
     if not isinstance(found, dict):
         raise bad_option(name, text, "JSON of topics")
