@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 from typing import Any
@@ -104,6 +105,38 @@ def test_native_code_agrees_wherever_it_is_sure(rng: random.Random) -> None:
                 assert verdict == "unsure" or (verdict is True) == found.matches({"a": value}), (
                     value
                 )
+
+
+def containing(text: bytes) -> FilterProgram:
+    return FilterProgram([("contains", 0, [text], 0, 0, False)], [b"p"], bool)
+
+
+def words(letters: str, size_max: int) -> list[str]:
+    return [
+        "".join(w) for n in range(1, size_max + 1) for w in itertools.product(letters, repeat=n)
+    ]
+
+
+def test_every_text_of_two_letters_is_found_where_it_is() -> None:
+    """All texts of up to six letters in all values of up to eight."""
+    values = words("ab", 8)
+    for text in words("ab", 6):
+        program = containing(text.encode())
+        for value in values:
+            assert program.verdict(b"p\1" + value.encode()) is (text in value), (text, value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(1 << 23, 0), (1 << 22, 1 << 22), (0, 1 << 23)],
+    ids=["end", "in", "begin"],
+)
+def test_a_search_looks_at_each_byte_once(before: int, after: int) -> None:
+    """8 MiB of one letter but for one, in 16 MiB of it: at each place anew this takes an hour."""
+    text, size = b"a" * before + b"b" + b"a" * after, 1 << 24
+    program = containing(text)
+    assert program.verdict(b"p\1" + b"a" * size) is False
+    assert program.verdict(b"p\1" + b"a" * size + text) is True
 
 
 def test_values_that_java_reads_as_numbers() -> None:
