@@ -74,7 +74,7 @@ def scan(
         columns: Names of `rocketstore.columns.COLUMNS`. None: all, with copies of the bodies;
             "body_view" leaves the bodies in the file.
         topics, topic_pattern: Only records of these topics, or of topics that the regular
-            expression matches as a whole.
+            expression matches as a whole (docs/api.md).
         queues: Only records of these queue ids; a mapping has the ids of each topic.
         tags: Only records with one of these tags, or of "a || b"; inner batches come too.
         where: Only records whose properties match, as in "price > 10 AND region = 'eu'": RocketMQ's

@@ -98,6 +98,7 @@ class Scan:
                 "skip" counts it as lost, with the reason "trimmed".
             ReadFailedError: the disk, or the place of an archive, does not give the bytes back.
             FileNotFoundError: an object that the manifest names is not there.
+            ValueError: `topic_pattern` costs too much for the name of a topic (docs/api.md).
         """
         files = self._files()
         try:

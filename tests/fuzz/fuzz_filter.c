@@ -76,7 +76,8 @@ static void check_leaf(const rs_filter *filter, const rs_filter_op *op, rs_span 
     if (op->code >= RS_FILTER_INT)
         check_number(op, value, verdict);
     if (op->code == RS_FILTER_CONTAINS && verdict <= RS_VERDICT_TRUE && value.size)
-        CHECK((verdict == RS_VERDICT_TRUE) != (op->negated == is_in(value, filter->texts[op->first_text])));
+        CHECK((verdict == RS_VERDICT_TRUE) ==
+              (op->negated != is_in(value, filter->texts[op->first_text])));
     if (op->code == RS_FILTER_IS_NULL)
         CHECK((verdict == RS_VERDICT_TRUE) == (value.size == 0));
     both.ops = turned;

@@ -24,6 +24,7 @@ from rocketstore.spark.paths import store_path
 from rocketstore.spark.schema import VIEWS, Field, choose
 from rocketstore.spark.source.conditions import Condition, parse_conditions
 from rocketstore.spark.timestamps import milliseconds
+from rocketstore.values import topic_test
 
 __all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]
 
@@ -279,9 +280,9 @@ def _timestamp(given: Mapping[str, str], name: str) -> int:
 
 def _pattern(name: str, text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
-        raise bad_option(name, text, f"a regular expression ({error})") from error
+        topic_test(text, name)
+    except ValueError as error:
+        raise SparkFaceError("RS_BAD_OPTION", str(error)) from error
     return text
 
 
