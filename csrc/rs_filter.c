@@ -143,12 +143,30 @@ static bool holds_at(rs_span value, size_t at, rs_span text)
     return memcmp(value.bytes + at, text.bytes, text.size) == 0;
 }
 
-static bool contains(rs_span value, rs_span text)
+/* How much of the begin of a text ends with `byte`, where `held` of it, less than all, ended before it. */
+static size_t held_after(rs_span text, const uint32_t *borders, size_t held, uint8_t byte)
 {
-    for (size_t at = 0; value.size - at >= text.size; at++)
-        if (value.bytes[at] == text.bytes[0] && holds_at(value, at, text))
-            return true;
-    return false;
+    while (held && text.bytes[held] != byte)
+        held = borders[held - 1];
+    return held + (text.bytes[held] == byte);
+}
+
+void rs_filter_borders(rs_span text, uint32_t *borders)
+{
+    size_t held = 0;
+    borders[0] = 0;
+    for (size_t at = 1; at < text.size; at++)
+        borders[at] = (uint32_t)(held = held_after(text, borders, held, text.bytes[at]));
+}
+
+/* The search of Knuth, Morris and Pratt: no byte of the value is looked at again, whatever the two hold. */
+static bool contains(rs_span value, rs_span text, const uint32_t *borders)
+{
+    size_t held = 0;
+    for (size_t at = 0; at < value.size && held < text.size; at++)
+        if (held || value.bytes[at] == text.bytes[0])
+            held = held_after(text, borders, held, value.bytes[at]);
+    return held == text.size;
 }
 
 static bool text_holds(const rs_filter *filter, const rs_filter_op *op, rs_span value)
@@ -163,7 +181,7 @@ static bool text_holds(const rs_filter *filter, const rs_filter_op *op, rs_span 
     if (value.size < texts->size)
         return false;
     if (op->code == RS_FILTER_CONTAINS)
-        return contains(value, *texts);
+        return contains(value, *texts, op->borders);
     return holds_at(value, op->code == RS_FILTER_ENDS ? value.size - texts->size : 0, *texts);
 }
 

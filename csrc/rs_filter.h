@@ -52,6 +52,7 @@ typedef struct rs_filter_op {
     uint32_t text_count;
     int64_t number;
     double real;
+    const uint32_t *borders; /* of CONTAINS: as rs_filter_borders says of its text */
 } rs_filter_op;
 
 typedef struct rs_filter {
@@ -61,6 +62,10 @@ typedef struct rs_filter {
     size_t slot_count;
     const rs_span *texts;
 } rs_filter;
+
+/* For each byte of a text, which is not empty: the size of the longest piece that the text up to that byte begins
+ * and ends with, less than the whole. `borders` has room for as many numbers as the text has bytes. */
+void rs_filter_borders(rs_span text, uint32_t *borders);
 
 /* The verdict on a message with these properties. */
 rs_verdict rs_filter_verdict(const rs_filter *filter, rs_span properties);

@@ -14,14 +14,14 @@ from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
 from rocketstore.archive.segments import ArchivePart
 from rocketstore.columns import column_names
 from rocketstore.config.typed_options import OpenOptions
-from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketstore.errors import CorruptRecordError
 from rocketstore.filters.sql import sql_filter
 from rocketstore.log.read.named_topics import check_listed
 from rocketstore.scanning.bookmark import Bookmark, check_bookmark
-from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify
+from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify, checked_offset
 from rocketstore.store import Store
 from rocketstore.store_info import check_topics, log_bounds
-from rocketstore.values.arguments import one_of, whole_number
+from rocketstore.values.arguments import one_of
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import Queues, RecordFilter
 from rocketstore.values.renamed import refuse_arguments
@@ -75,7 +75,7 @@ def scan(
         columns: Names of `rocketstore.columns.COLUMNS`. None: all, with copies of the bodies;
             "body_view" leaves the bodies in the file.
         topics, topic_pattern: Only records of these topics, or of topics that the regular
-            expression matches as a whole.
+            expression matches as a whole (docs/api.md).
         queues: Only records of these queue ids; a mapping has the ids of each topic.
         system_topics: Whether records of topics that services use themselves come too, as those of
             delayed messages, of halves and of commit records. Without it they come where `topics`
@@ -163,12 +163,12 @@ def _bounds_of(
 ) -> dict[str, Any]:
     """The bounds of a part of `log`, checked; what is known of them."""
     least, most = log.begin_offset, log.end_offset
-    first = least if begin_offset is None else whole_number("begin_offset", begin_offset)
-    last = most if end_offset is None else whole_number("end_offset", end_offset)
-    for asked, low in ((first, least if on_damage == "raise" else 0), (last, first)):
-        if not low <= asked <= most:
-            status = "OFFSET_TOO_SMALL" if asked < low else "OFFSET_OVERFLOW_BADLY"
-            raise OffsetOutOfRangeError(asked, low, most, status)
+    first, last = least, most
+    if begin_offset is not None:
+        low = least if on_damage == "raise" else 0
+        first = checked_offset("begin_offset", begin_offset, low, most)
+    if end_offset is not None:
+        last = checked_offset("end_offset", end_offset, first, most)
     return {
         "begin_offset": first,
         "end_offset": last,

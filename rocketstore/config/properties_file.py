@@ -41,19 +41,19 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments; an odd number of backslashes at the end joins the next one."""
-    joined = ""
+    parts: list[str] = []
     for raw in text.splitlines():
         line = raw.lstrip()
-        if not joined and (not line or line[0] in "#!"):
+        if not parts and (not line or line[0] in "#!"):
             continue
-        joined += line
-        if (len(joined) - len(joined.rstrip("\\"))) % 2:
-            joined = joined[:-1]
-            continue
-        yield joined
-        joined = ""
-    if joined:
-        yield joined
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2
+        if part := line[: len(line) - goes_on]:
+            parts.append(part)
+        if not goes_on:
+            yield "".join(parts)
+            parts = []
+    if parts:
+        yield "".join(parts)
 
 
 def _unescape(text: str) -> str:

@@ -17,7 +17,7 @@ __all__ = ["UndecidedError", "compare", "double_of", "int_of", "long_of", "same"
 
 #: What Double.valueOf takes, between blanks.
 DOUBLE: Final = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
     r"|0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?)"
 )
 WHOLE: Final = re.compile(r"[+-]?\d+")

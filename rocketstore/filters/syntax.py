@@ -7,6 +7,7 @@ recursion.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
@@ -73,9 +74,11 @@ FLOATING.2: /[0-9]+\.[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|[0-9]+e[+-]?[
 DECIMAL: /0|[1-9][0-9]*l?/i
 NAME: /[a-z_$][a-z0-9_$]*/i
 %ignore /[ \t\n\r\f]+/
-%ignore /--[^\n\r]*(\r\n|\n|\r)/
 %ignore /\/\*[^*]*\*+([^*\/][^*]*\*+)*\//
 """
+#: A text, or a comment; a group says that it is one of a whole line, which the grammar leaves out: at
+#: each `--` of a line without an end it would look for that end. After such a line there is no other.
+TEXT_OR_COMMENT: Final = re.compile(r"'[^']*'|/\*.*?(?:\*/|\Z)|--[^\n\r]*([\n\r])?", re.DOTALL)
 
 #: What a user may have meant by a sign or a word that the grammar does not have.
 MEANT: Final = {
@@ -118,7 +121,7 @@ def parse(expression: str) -> Node:
         raise FilterSyntaxError(expression, LENGTH_MAX, hint)
     errors = _lark().exceptions
     try:
-        found: Node = _parser().parse(expression)
+        found: Node = _parser().parse(TEXT_OR_COMMENT.sub(_blanked, expression))
     except errors.UnexpectedCharacters as error:
         at, wanted = error.pos_in_stream, _expected(error.allowed)
         hint = MEANT.get(expression[at], f"no sign of an expression; expected {wanted}")
@@ -131,6 +134,11 @@ def parse(expression: str) -> Node:
     else:
         return found
     raise FilterSyntaxError(expression, at, hint)
+
+
+def _blanked(found: re.Match[str]) -> str:
+    """Blanks in the place of a comment to the end of its line, so that positions stay."""
+    return found[0] if found.lastindex is None else " " * len(found[0])
 
 
 def _expected(allowed: set[str] | None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rocketstore._native.format.scanner import VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore.archive.segments import ArchivePart, ObjectFiles
 from rocketstore.columns import Columns
+from rocketstore.errors import OffsetOutOfRangeError
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import is_foreign, load_store_state
 from rocketstore.log.read.column_reader import LogFiles, ScanReport, SegmentFiles
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.dataset
 
-__all__ = ["CHUNK_BYTES", "OnDamage", "Scan", "ScanReport", "Verify"]
+__all__ = ["CHUNK_BYTES", "OnDamage", "Scan", "ScanReport", "Verify", "checked_offset"]
 
 Verify = bool | Literal["body", "record"]
 OnDamage = Literal["raise", "skip"]
@@ -79,6 +80,8 @@ class Scan:
         one_of("on_damage", self.on_damage, ("raise", "skip"))
         whole_number("threads", self.threads, 1, POOL_THREADS_MAX)
         one_of("verify", self.verify, tuple(CHECKS))
+        checked_offset("begin_offset", self.begin_offset, 0, self.limit_offset)
+        checked_offset("end_offset", self.end_offset, self.begin_offset, self.limit_offset)
 
     @property
     def bookmark(self) -> Bookmark:
@@ -95,6 +98,7 @@ class Scan:
                 "skip" counts it as lost, with the reason "trimmed".
             ReadFailedError: the disk, or the place of an archive, does not give the bytes back.
             FileNotFoundError: an object that the manifest names is not there.
+            ValueError: `topic_pattern` costs too much for the name of a topic (docs/api.md).
         """
         files = self._files()
         try:
@@ -301,6 +305,15 @@ class Scan:
 
     def _layout(self) -> StoreLayout:
         return StoreLayout(Path(self.path), tuple(map(Path, self.log_directories)))
+
+
+def checked_offset(name: str, offset: int, low: int, high: int) -> int:
+    """A physical offset that a caller gives. OffsetOutOfRangeError, TypeError, ValueError."""
+    found = whole_number(name, offset)
+    if not low <= found <= high:
+        status = "OFFSET_TOO_SMALL" if found < low else "OFFSET_OVERFLOW_BADLY"
+        raise OffsetOutOfRangeError(found, low, high, status)
+    return found
 
 
 def _arrow() -> ModuleType:

@@ -40,9 +40,9 @@ INNER = {"conditions", "askFilters"}
 #: Options of Kafka's connector that are about its clients, as Spark lowers them.
 KAFKAS_OWN = {"groupidprefix", "maxrecordsperpartition"}
 KAFKAS_OWN_PREFIXES = ("fetchoffset.", "kafkaconsumer.")
-DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|min|h)", re.IGNORECASE)
+DURATION = re.compile(r"([0-9]{1,18})\s*(ms|s|m|min|h)", re.IGNORECASE)
 DURATIONS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
-SIZE = re.compile(r"([0-9]+)\s*([kmg]?)i?b?", re.IGNORECASE)
+SIZE = re.compile(r"([0-9]{1,18})\s*([kmg]?)i?b?", re.IGNORECASE)
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
 
 

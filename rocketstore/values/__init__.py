@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rocketstore.values.foreign import foreign_names, no_store
     from rocketstore.values.kept_errors import without_frames
     from rocketstore.values.plural import bounded, counted
-    from rocketstore.values.record_filter import RecordFilter, Wanted
+    from rocketstore.values.record_filter import RecordFilter, Wanted, topic_test
     from rocketstore.values.renamed import refuse_arguments
     from rocketstore.values.reserved_names import (
         RESERVED_PROPERTIES,
@@ -100,6 +100,7 @@ __all__ = [
     "start_thread",
     "text",
     "timestamp_ms",
+    "topic_test",
     "whole_number",
     "without_frames",
 ]
@@ -117,7 +118,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "foreign": "foreign_names no_store",
             "kept_errors": "without_frames",
             "plural": "bounded counted",
-            "record_filter": "RecordFilter Wanted",
+            "record_filter": "RecordFilter Wanted topic_test",
             "renamed": "refuse_arguments",
             "reserved_names": "RESERVED_PROPERTIES SYSTEM_PREFIXES SYSTEM_TOPICS is_system_topic"
             " of_one_store",

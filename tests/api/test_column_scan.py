@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,3 +104,25 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
             rocketstore.scan(store, end_offset=10_000)
     with pytest.raises(FileNotFoundError):
         rocketstore.scan(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("on_damage", ["raise", "skip"])
+def test_a_scan_that_is_changed_ends_within_its_log(tmp_path: Path, on_damage: Any) -> None:
+    with rocketstore.open(tmp_path / "store", durability="os") as store:
+        store.writer("orders").put(b"body")
+        scan = rocketstore.scan(store, on_damage=on_damage)
+    end = scan.end_offset
+    for changes, low, status in (
+        ({"end_offset": end + 1}, 0, "OFFSET_OVERFLOW_BADLY"),
+        ({"end_offset": 2**31}, 0, "OFFSET_OVERFLOW_BADLY"),
+        ({"end_offset": -1}, 0, "OFFSET_TOO_SMALL"),
+        ({"begin_offset": -1}, 0, "OFFSET_TOO_SMALL"),
+        ({"begin_offset": end, "end_offset": end - 1}, end, "OFFSET_TOO_SMALL"),
+        ({"limit_offset": end - 1}, 0, "OFFSET_OVERFLOW_BADLY"),
+    ):
+        with pytest.raises(rocketstore.OffsetOutOfRangeError) as caught:
+            replace(scan, **changes)
+        assert (caught.value.minimum, caught.value.status) == (low, status), changes
+    with pytest.raises(TypeError, match="end_offset"):
+        replace(scan, end_offset=1.5)
+    assert rows_of(replace(scan, begin_offset=end)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 from typing import Any
@@ -106,6 +107,38 @@ def test_native_code_agrees_wherever_it_is_sure(rng: random.Random) -> None:
                 )
 
 
+def containing(text: bytes) -> FilterProgram:
+    return FilterProgram([("contains", 0, [text], 0, 0, False)], [b"p"], bool)
+
+
+def words(letters: str, size_max: int) -> list[str]:
+    return [
+        "".join(w) for n in range(1, size_max + 1) for w in itertools.product(letters, repeat=n)
+    ]
+
+
+def test_every_text_of_two_letters_is_found_where_it_is() -> None:
+    """All texts of up to six letters in all values of up to eight."""
+    values = words("ab", 8)
+    for text in words("ab", 6):
+        program = containing(text.encode())
+        for value in values:
+            assert program.verdict(b"p\1" + value.encode()) is (text in value), (text, value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(1 << 22, 0), (1 << 21, 1 << 21), (0, 1 << 22)],
+    ids=["end", "in", "begin"],
+)
+def test_a_search_looks_at_each_byte_once(before: int, after: int) -> None:
+    """4 MiB of one letter but for one, in 8 MiB of it: at each place anew this takes many minutes."""
+    text, size = b"a" * before + b"b" + b"a" * after, 1 << 23
+    program = containing(text)
+    assert program.verdict(b"p\1" + b"a" * size) is False
+    assert program.verdict(b"p\1" + b"a" * size + text) is True
+
+
 def test_values_that_java_reads_as_numbers() -> None:
     taken = {
         "a = 10": ("10", "+10", "010", "0000000000000000000000000000000000010", "١٠"),
@@ -125,6 +158,13 @@ def test_values_that_java_reads_as_numbers() -> None:
     for text, values in left.items():
         for value in values:
             assert sql_filter(text).verdict({"a": value}) is None, (text, value)
+
+
+@pytest.mark.parametrize("end", ["x", "é", ".0.", "e", " 1"])
+def test_long_digits_that_are_no_number(end: str) -> None:
+    """A second way to read each digit would take hours here."""
+    assert sql_filter("a > 1.5").verdict({"a": "1" * 300_000 + end}) is None
+    assert sql_filter("a > 1").verdict({"a": "1" * 300_000 + end}) is None
 
 
 def test_zeros_and_what_is_no_number() -> None:

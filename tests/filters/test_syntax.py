@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
 
 from rocketstore import FilterSyntaxError, RocketStoreError
-from rocketstore.filters import program_of, sql_filter
+from rocketstore.filters import program_of, sql_filter, syntax
 from rocketstore.filters.syntax import LENGTH_MAX
 
 WRONG = [
@@ -104,6 +104,50 @@ def test_long_expressions_have_a_bound() -> None:
 def test_deep_expressions_are_refused(text: str) -> None:
     with pytest.raises(FilterSyntaxError, match="nested deeper than 100"):
         sql_filter(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a = " + "-" * 300_000, "expected a property"),
+        ("a = " + "-" * 300_000 + "1", "nested deeper than 100"),
+        ("a = --1 OR " * 40_000 + "'", "no closing quote"),
+        ("a = --1 OR " * 40_000 + "/*", "no arithmetic"),
+        ("a = 1 " + "/*" * 200_000, "no arithmetic"),
+    ],
+    ids=["minus", "minus and a number", "minus in a chain", "minus and a comment", "comments"],
+)
+def test_starts_of_comments_without_an_end(
+    text: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many times the length that may be: where each start looks for its end this takes hours."""
+    monkeypatch.setattr(syntax, "LENGTH_MAX", 1 << 20)
+    with pytest.raises(FilterSyntaxError, match=hint):
+        syntax.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("a = --1", "a = - -1"),
+        ("a = --1 /* -- */", "a = - -1"),
+        ("a = 1 -- b\n", "a = 1"),
+        ("a = 1 -- b\r OR b = 2 --", None),
+        ("a = '--\n' -- '\n", "a = '--\n'"),
+        ("a = '/*' -- */\n OR b = '*/'", "a = '/*' OR b = '*/'"),
+        ("a = 1 /* -- */ OR b = 2 --\n", "a = 1 OR b = 2"),
+        ("a = 1 /*/ -- */ -- \r\n OR b = 2", "a = 1 OR b = 2"),
+        ("a = 1 -- /*\nOR b = 2 -- */\n", "a = 1 OR b = 2"),
+        ("a = 1--\n--\r--\r\n", "a = 1"),
+    ],
+)
+def test_where_a_comment_ends(text: str, same: str | None) -> None:
+    """`--` is a comment up to the end of its line, and two signs where that has none."""
+    if same is None:
+        with pytest.raises(FilterSyntaxError, match="no arithmetic"):
+            sql_filter(text)
+    else:
+        assert repr(sql_filter(text).node) == repr(sql_filter(same).node)
 
 
 def test_what_is_just_deep_enough_works_with_little_stack() -> None:

@@ -58,6 +58,14 @@ static rs_verdict run_one(const rs_filter *filter, const rs_filter_op *op, rs_sp
     return rs_filter_verdict(&alone, properties);
 }
 
+static bool is_in(rs_span value, rs_span text)
+{
+    for (size_t at = 0; at + text.size <= value.size; at++)
+        if (memcmp(value.bytes + at, text.bytes, text.size) == 0)
+            return true;
+    return false;
+}
+
 static void check_leaf(const rs_filter *filter, const rs_filter_op *op, rs_span properties)
 {
     const rs_verdict verdict = run_one(filter, op, properties);
@@ -67,6 +75,9 @@ static void check_leaf(const rs_filter *filter, const rs_filter_op *op, rs_span 
     CHECK(verdict <= RS_VERDICT_UNSURE);
     if (op->code >= RS_FILTER_INT)
         check_number(op, value, verdict);
+    if (op->code == RS_FILTER_CONTAINS && verdict <= RS_VERDICT_TRUE && value.size)
+        CHECK((verdict == RS_VERDICT_TRUE) ==
+              (op->negated != is_in(value, filter->texts[op->first_text])));
     if (op->code == RS_FILTER_IS_NULL)
         CHECK((verdict == RS_VERDICT_TRUE) == (value.size == 0));
     both.ops = turned;
@@ -87,10 +98,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rs_filter_op ops[2 * OPS_MAX];
     uint8_t *texts_at[TEXTS];
     rs_span texts[TEXTS], names[NAMES];
+    uint32_t borders[TEXTS][TEXTS];
     for (size_t i = 0; i < TEXTS; i++) { /* of the end of the input, so that some are found in values */
         const size_t length = 1 + i < size ? 1 + i : 1;
         texts_at[i] = exact_copy(data + size - length, length);
         texts[i] = (rs_span){texts_at[i], length};
+        rs_filter_borders(texts[i], borders[i]);
     }
     for (size_t i = 0; i < NAMES; i++)
         names[i] = (rs_span){(const uint8_t *)NAME[i], strlen(NAME[i])};
@@ -102,6 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         op.first_text = code == RS_FILTER_IN ? 0 : first % TEXTS;
         op.text_count = code == RS_FILTER_IN ? TEXTS : 1;
         op.number = code == RS_FILTER_CONSTANT ? first % (RS_VERDICT_UNSURE + 1) : (int8_t)second;
+        op.borders = borders[op.first_text];
         op.real = REALS[second % (sizeof REALS / sizeof *REALS)];
         at += 3;
         if ((code == RS_FILTER_AND || code == RS_FILTER_OR) && depth < 2)

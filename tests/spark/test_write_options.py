@@ -105,6 +105,11 @@ def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
             r"startingOffsets = '7': earliest, latest, or",
         ),
         (ReadOptions.parse, {"topicpattern": "("}, r"topicPattern = '\(': a regular"),
+        (ReadOptions.parse, {"queues": "9" * 5000}, r"queues = '9+': queue ids"),
+        (ReadOptions.parse, {"splitbytes": "9" * 5000}, r"splitBytes = '9+': a whole number"),
+        (ReadOptions.parse, {"startingtimestamp": "9" * 5000}, r"startingTimestamp = '9+': millis"),
+        (ReadOptions.parse, {"assign": "[" * 100_000}, r"assign = '\[+': JSON of topics"),
+        (WriteOptions.parse, {"locktimeouts": "9" * 5000}, r"lockTimeoutS = '9+': a whole number"),
         (
             ReadOptions.parse,
             {"subscribe": "a", "topicpattern": "b"},
@@ -114,6 +119,13 @@ def test_options_are_named_as_they_are_written(tmp_path: Path) -> None:
     ):
         with pytest.raises(SparkFaceError, match=said):
             parse({"path": str(tmp_path), **given})  # type: ignore[operator]
+    given = {
+        "path": str(tmp_path),
+        "minoffsetspertrigger": "1",
+        "maxtriggerdelay": "9" * 5000 + "s",
+    }
+    with pytest.raises(SparkFaceError, match=r"maxTriggerDelay = '9+s': a number and ms, s"):
+        ReadOptions.parse(given, stream=True)
     for stream, name in ((False, "maxOffsetsPerTrigger"), (True, "endingTimestamp")):
         with pytest.raises(SparkFaceError, match=rf"{name} = '9': only in a"):
             ReadOptions.parse({"path": str(tmp_path), name.lower(): "9"}, stream=stream)

@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore.config import StoreConfig
-from rocketstore.config.properties_file import read_properties
+from rocketstore.config.properties_file import PROPERTIES_BYTES_MAX, read_properties
 from rocketstore.config.rocketmq_options import OPTIONS
 from rocketstore.errors import ConfigError
 
@@ -274,3 +274,12 @@ def test_a_broker_conf_is_read_as_java_reads_it(tmp_path: Path) -> None:
     assert (config.flush_interval_ms, config.index_slots) == (77, 11)
     assert config.durability == "disk"
     assert config.delay_level_ms == (1000, 2000)
+
+
+def test_a_line_of_very_many_lines(tmp_path: Path) -> None:
+    """4 MiB, the most that a file has: a copy of the whole at each line would take minutes."""
+    path = tmp_path / "broker.conf"
+    path.write_text("a\\\n" * (PROPERTIES_BYTES_MAX // 3 - 1) + "b")
+    assert read_properties(path) == {"a" * (PROPERTIES_BYTES_MAX // 3 - 1) + "b": ""}
+    path.write_text("a=\\\\\\\n \\\\\\\n\\\n\nb=\\\n")
+    assert read_properties(path) == {"a": "\\\\", "b": ""}

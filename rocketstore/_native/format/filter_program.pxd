@@ -42,12 +42,14 @@ cdef extern from "rs_filter.h" nogil:
         uint32_t text_count
         int64_t number
         double real
+        const uint32_t *borders
     ctypedef struct rs_filter:
         const rs_filter_op *ops
         size_t op_count
         const rs_span *names
         size_t slot_count
         const rs_span *texts
+    void rs_filter_borders(rs_span text, uint32_t *borders)
     rs_verdict rs_filter_verdict(const rs_filter *filter, rs_span properties)
 
 
@@ -56,6 +58,7 @@ cdef class FilterProgram:
     cdef rs_filter_op *ops
     cdef rs_span *names
     cdef rs_span *texts
+    cdef uint32_t *borders  # of the texts of "contains", one after the other
     cdef tuple kept         # the bytes that names and texts point to
     cdef object unsure
     cdef Py_ssize_t put(self, rs_filter_op *to, tuple op, Py_ssize_t slots, list texts,

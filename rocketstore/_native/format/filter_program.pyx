@@ -63,6 +63,7 @@ cdef class FilterProgram:
         cdef list texts = []
         cdef size_t i
         cdef Py_ssize_t depth = 0
+        cdef uint32_t *borders
         names = tuple(names)
         ops = list(ops)
         if len(names) > RS_FILTER_SLOTS_MAX:
@@ -80,6 +81,13 @@ cdef class FilterProgram:
         self.texts = <rs_span *>allocated(<size_t>len(texts), sizeof(rs_span))
         for i, text in enumerate(texts):
             self.texts[i] = spanned(text)
+        self.borders = borders = <uint32_t *>allocated(
+            <size_t>sum(map(len, texts)), sizeof(uint32_t))
+        for i in range(<size_t>len(ops)):
+            if self.ops[i].code == RS_FILTER_CONTAINS:
+                self.ops[i].borders = borders
+                rs_filter_borders(self.texts[self.ops[i].first_text], borders)
+                borders += self.texts[self.ops[i].first_text].size
         self.filter.ops, self.filter.op_count = self.ops, <size_t>len(ops)
         self.filter.names, self.filter.slot_count = self.names, <size_t>len(names)
         self.filter.texts = self.texts
@@ -88,6 +96,7 @@ cdef class FilterProgram:
         PyMem_RawFree(self.ops)
         PyMem_RawFree(self.names)
         PyMem_RawFree(self.texts)
+        PyMem_RawFree(self.borders)
 
     cdef Py_ssize_t put(self, rs_filter_op *to, tuple op, Py_ssize_t slots, list texts,
                         Py_ssize_t depth) except -1:
@@ -98,7 +107,7 @@ cdef class FilterProgram:
         to.first_text, to.text_count = <uint32_t>len(texts), <uint32_t>len(own)
         to.number = 0 if isinstance(number, float) else number
         to.real = number if isinstance(number, float) else 0.0
-        to.slot = 0
+        to.slot, to.borders = 0, NULL
         texts += own
         if code in ("and", "or"):
             depth -= 1

@@ -24,6 +24,7 @@ from rocketstore.spark.paths import store_path
 from rocketstore.spark.schema import VIEWS, Field, choose
 from rocketstore.spark.source.conditions import Condition, parse_conditions
 from rocketstore.spark.timestamps import milliseconds
+from rocketstore.values import topic_test
 
 __all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]
 
@@ -243,7 +244,7 @@ def _wanted(given: Mapping[str, str]) -> dict[str, Any]:
             wanted["queues"] = _assigned("queues", text)
         else:
             words = [word.strip() for word in text.split(",")]
-            numbers = [int(word) if word.isdecimal() else -1 for word in words]
+            numbers = [int(word) if re.fullmatch("[0-9]{1,10}", word) else -1 for word in words]
             wanted["queues"] = _ids("queues", text, numbers)
     if "tags" in given:
         wanted["tags"] = given["tags"]
@@ -280,9 +281,9 @@ def _timestamp(given: Mapping[str, str], name: str) -> int:
 
 def _pattern(name: str, text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
-        raise bad_option(name, text, f"a regular expression ({error})") from error
+        topic_test(text, name)
+    except ValueError as error:
+        raise SparkFaceError("RS_BAD_OPTION", str(error)) from error
     return text
 
 
@@ -305,7 +306,7 @@ def _assigned(name: str, text: str) -> dict[str, list[int]]:
 def _json(name: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise bad_option(name, text, f"JSON of topics ({error})") from error
     if not isinstance(found, dict):
         raise bad_option(name, text, "JSON of topics")
