@@ -32,7 +32,7 @@ from rocketstore.tools.report import Fault
 from tests.support.paths import ROOT
 from tests.support.small_store import open_small
 
-__all__ = ["Campaign", "Template", "templates"]
+__all__ = ["STORES", "Campaign", "Template", "compared", "templates"]
 
 STORES = ROOT / "tests" / "vectors" / "stores"
 #: These are damaged themselves, or have batch queues, which are only read.
@@ -243,7 +243,7 @@ def _lose(root: Path, chance: random.Random) -> str:
 # ---- the judgement ----
 
 
-def _compared(faults: Iterable[Fault]) -> list[Fault]:
+def compared(faults: Iterable[Fault]) -> list[Fault]:
     """All but tags codes of units, and keys and times of index entries, which no open holds against
     the log."""
     passed_over = ("has tags code ", " s after ", "a record without such a key")
@@ -292,14 +292,14 @@ class Campaign:
         """An open that said nothing has left faults that `verify` had named: those that no open
         compares, or what lies between the ends of an index file, at which it looks when it is
         asked to."""
-        left = _compared(verify(root, **template.shape).faults)
+        left = compared(verify(root, **template.shape).faults)
         index = root / "index"
         others = [one for one in left if index not in (Path(one.file), *Path(one.file).parents)]
         with rocketstore.open(
             root, "rw", check_queues=True, deliver_delayed=False, **template.shape
         ):
             pass
-        again = _compared(verify(root, **template.shape).faults)
+        again = compared(verify(root, **template.shape).faults)
         self.tally["left by a silent open, named by verify"] += 1
         if before == template.faults or max(len(others), len(again)) > template.faults:
             found = "; ".join(map(str, left))

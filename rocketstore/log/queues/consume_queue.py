@@ -249,7 +249,7 @@ class ConsumeQueue:
         """Makes these units, in rising order, unwritten; those at the end go with their files, a file
         in which no other unit is left among them."""
         with self._files.lock():
-            end = self.end.value
+            end, self._files.odd = self.end.value, True
             for number in reversed(numbers):
                 place = self.locate(number)
                 if place is not None:

@@ -69,7 +69,8 @@ class QueueFiles:
         self._ask_ahead = ask_ahead
         self._mapped = False
         self._only_in_memory = access == "memory"  # memory holds what no file does
-        #: Whether a file had a wrong length or place, or was missing between two, when it was mapped.
+        #: Whether a file had a wrong length or place, was missing between two when they were mapped,
+        #: or had units of others.
         self.odd = False
         self._reserved: dict[int, int] = {}  # file start -> bytes with blocks
 

@@ -76,6 +76,7 @@ def refill_queues(
         delay_level_ms=delay_level_ms, ignored_topics=ignored, gaps=gaps,
         writes=log.access == "write",
     )  # fmt: skip
+    take_out_strangers(log, queues, begin, on_change)  # what lies after the units that were made
     left = find_missing(log, queues, parts, ignored)
     made = {
         place: one.count - (left[place].count if place in left else 0)
