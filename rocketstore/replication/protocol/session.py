@@ -68,6 +68,9 @@ __all__ = [
 ACK: Final = struct.Struct(">QQ")
 #: Where the next bytes will be, end of the master's log.
 HEARTBEAT: Final = struct.Struct(">QQ")
+#: Acknowledgements that come after this end has said its last word, at most, count: they were on
+#: their way.
+LATE_MOST: Final = 64
 OTHER_STORE: Final = (
     "replica and master are copies of different stores: give the copy an empty directory of its own"
 )
@@ -148,6 +151,7 @@ class MasterSession(Session):
         self._sent = 0
         self._only_asked = False
         self._acknowledged = (0, 0)
+        self._late = 0
         #: Which copy the replica is: of two connections of one copy the newer one counts.
         self.replica_id: bytes | None = None
 
@@ -186,7 +190,9 @@ class MasterSession(Session):
             return self._answer(Ask.unpack(one.body))
         elif one.kind is Kind.ACK and self._state == "data":
             return (self._acknowledge(*ACK.unpack(one.body)),)
-        elif self._state != "over":
+        elif one.kind is Kind.ACK and self._state == "over" and self._late < LATE_MOST:
+            self._late += 1
+        else:
             self._unexpected(one)
         return ()
 
@@ -328,7 +334,7 @@ class ReplicaSession(Session):
             self._believe()
         elif one.kind is Kind.ACCEPT and self._state == "ask":
             return self._accepted(Accept.unpack(one.body))
-        elif self._state != "over":
+        else:
             self._unexpected(one)
         return ()
 
