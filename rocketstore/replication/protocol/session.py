@@ -21,7 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from rocketstore.replication.protocol.compression import Codec, is_here, packed, unpacked
-from rocketstore.replication.protocol.epochs import Epoch, common_end, promoted_twice, term_of
+from rocketstore.replication.protocol.epochs import (
+    Epoch,
+    believable,
+    common_end,
+    promoted_twice,
+    term_of,
+)
 from rocketstore.replication.protocol.frames import (
     DATA,
     DATA_MOST,
@@ -218,9 +224,14 @@ class MasterSession(Session):
         self.replica_id, self._only_asked = ask.replica_id, ask.only_asks
         if any(ask.store_id) and ask.store_id != store_id:
             self._refuse(Code.OTHER_STORE, OTHER_STORE)
-        if term_of(ask.epochs) > self._term:
+        term = term_of(ask.epochs)
+        if not believable(term, self._term):
+            text = (
+                f"a replica of term {term}, where this master knows of {self._term}: no such term"
+            )
+            self._refuse(Code.PROTOCOL, text)
+        if term > self._term:
             self._state = "over"
-            term = term_of(ask.epochs)
             text = f"another store was promoted in term {term}: this one is not the master"
             self._reply(Kind.ERROR, ERROR.pack(Code.FENCED, term) + text.encode())
             return (Fenced(term),)
@@ -359,6 +370,9 @@ class ReplicaSession(Session):
         if term < term_of(asked.epochs):
             text = f"a master of term {term}, where term {term_of(asked.epochs)} has begun"
             self._refuse(Code.FENCED, text, term_of(asked.epochs))
+        if not believable(term, term_of(asked.epochs)):
+            text = f"a master of term {term}, where this copy knows of {term_of(asked.epochs)}"
+            self._refuse(Code.PROTOCOL, f"{text}: make a new copy if it is the right one")
         if asked.segment_bytes != accept.segment_bytes:
             self._refuse_segments(asked.segment_bytes, accept.segment_bytes)
         empty = asked.begin == asked.end
