@@ -107,9 +107,8 @@ class LoopThread:
         if thread is None or runs_here(thread):
             return
         if not self._working.acquire(timeout=STOP_S):
-            raise StillRunsError(
-                f"{self.name} has not ended in {STOP_S:g} s: the store stays locked; end this process"
-            )
+            late = f"{self.name} has not ended in {STOP_S:g} s"
+            raise StillRunsError(f"{late}: its store stays locked until this process ends")
         self._working.release()
         thread.join()
 
