@@ -18,6 +18,7 @@ __all__ = [
     "EPOCHS_MAX",
     "NUMBER_MAX",
     "OFFSET_MAX",
+    "RISE_MOST",
     "Epoch",
     "believable",
     "check_epochs",
