@@ -19,11 +19,11 @@ from typing import ParamSpec, Protocol, TypeVar, cast
 
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.errors import BackpressureError, StoreClosedError
+from rocketstore.errors import BackpressureError, RocketStoreError, StoreClosedError
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import start_thread
 
-__all__ = ["Closing", "Guest", "Guests", "Steps", "in_the_middle"]
+__all__ = ["Closing", "Guest", "Guests", "Steps", "StillRunsError", "in_the_middle"]
 
 logger = logging.getLogger(__name__)
 _Arguments = ParamSpec("_Arguments")
@@ -143,11 +143,19 @@ class Steps:
             raise without_frames(self.error)
 
 
+class StillRunsError(RocketStoreError):
+    """A thread of a service has not ended in time, and may still write."""
+
+
 class Guest(Protocol):
     """A service of one open store."""
 
     def stop(self) -> None:
-        """Ends its threads, within seconds. The store still takes puts; nothing comes after it."""
+        """Ends its threads, within seconds. The store still takes puts; nothing comes after it.
+
+        Raises:
+            StillRunsError: one that writes goes on: the store stays locked.
+        """
 
 
 class Guests:
@@ -159,6 +167,8 @@ class Guests:
         self._made: dict[type[Guest], Guest] = {}
         self._holds: dict[str, Callable[[], int | None]] = {}
         self._over = False
+        #: Whether one of them goes on after `stop`.
+        self.still_run = False
 
     def get(self, kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
         """The service of this kind; StoreClosedError once the store closes."""
@@ -186,9 +196,19 @@ class Guests:
         return cast("_Kind | None", self._made.get(kind))
 
     def stop(self) -> None:
-        """Stops all of them, the newest first. Idempotent."""
+        """Stops all of them, the newest first. Idempotent. Raises the first error, once the others
+        were stopped, too."""
         with self._lock():
             self._over = True
             made = list(self._made.values())
+        steps = Steps()
         for guest in reversed(made):
+            steps.take(self._stop, guest)
+        steps.end()
+
+    def _stop(self, guest: Guest) -> None:
+        try:
             guest.stop()
+        except StillRunsError:
+            self.still_run = True
+            raise

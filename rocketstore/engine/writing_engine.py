@@ -15,7 +15,7 @@ from rocketstore._native.put.writer import Writer as NativeWriter
 from rocketstore.engine import exit_hook
 from rocketstore.engine.engine import CloseMode, Engine, Opened
 from rocketstore.engine.parts import largest_body, ring_bytes
-from rocketstore.engine.shutdown import Guests
+from rocketstore.engine.shutdown import Guests, Steps
 from rocketstore.engine.trim import Trim
 from rocketstore.errors import BackpressureError, ConfigError
 from rocketstore.log.layout.lock import remove_abort
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.config import StoreConfig
     from rocketstore.engine.parts import ReadParts, WriteParts
-    from rocketstore.engine.shutdown import Steps
     from rocketstore.engine.tickets import Completions
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.stats.statistics import Statistics
@@ -238,13 +237,14 @@ class WritingEngine(Engine):
             self._close(BEFORE_REMOVAL)
             remove_store(self.layout)
         finally:
-            if not self.write.checkpointer.alive:  # the last thread that could still write
-                self.write.lock.release()
+            self._release()
 
     def _close(self, mode: CloseMode) -> None:
         """Services end while the store still takes puts, and while none of them is in a trim."""
-        self.guests.stop()
-        super()._close(mode)
+        steps = Steps()
+        steps.take(self.guests.stop)
+        steps.take(super()._close, mode)
+        steps.end()
 
     def _close_parts(self, mode: CloseMode) -> None:
         try:
@@ -254,14 +254,19 @@ class WritingEngine(Engine):
 
     def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
         """The lock goes last, after every thread that could still write."""
-        self._stop_writing(steps, clean=mode.clean)
+        self._stop_writing(steps, clean=mode.clean and not self.guests.still_run)
         if mode.wake:
             self._arrival.notify()  # consumers that wait learn that nothing comes any more
         for part in (self._queues, self.index, self._segments):
             if part is not None:
                 steps.take(part.close)
         if not mode.keep_lock:
-            steps.take(self.write.lock.release)
+            steps.take(self._release)
+
+    def _release(self) -> None:
+        """Not while a service or the checkpointer may still write: nobody else may meanwhile."""
+        if not self.guests.still_run and not self.write.checkpointer.alive:
+            self.write.lock.release()
 
     def _stop_writing(self, steps: Steps, *, clean: bool) -> None:
         write = self.write

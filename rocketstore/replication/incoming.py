@@ -18,6 +18,7 @@ from rocketstore._native.format.scanner import (
 )
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReplicationError
+from rocketstore.replication.protocol.epochs import OFFSET_MAX
 
 __all__ = ["Incoming", "Piece"]
 
@@ -94,7 +95,13 @@ class Incoming:
         return window
 
     def _segment_end(self, offset: int) -> int:
-        return offset - offset % self._segment_bytes + self._segment_bytes
+        end = offset - offset % self._segment_bytes + self._segment_bytes
+        if end > OFFSET_MAX - self._segment_bytes:  # the next file is made in advance
+            raise ReplicationError(
+                f"the master sent bytes at {offset}: no file of {self._segment_bytes} bytes can "
+                "follow theirs"
+            )
+        return end
 
     def _pieces(self, window: MappedFile) -> Iterator[Piece]:
         start = window.start_offset

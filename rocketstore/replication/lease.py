@@ -10,6 +10,8 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rocketstore.errors import ConfigError
 from rocketstore.log.worker import Worker
 from rocketstore.replication.roles import Fence, fence_of
+from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
@@ -27,8 +30,12 @@ __all__ = ["FileLease", "Lease", "LeaseWatch", "keep_lease"]
 
 #: Between two questions, seconds, where the lease is not held or has long to go.
 ASK_EVERY_S: Final = 0.5
-#: Longest wait for the thread at the end of a store, seconds.
-STOP_S: Final = 5.0
+#: Longest wait for the first answer, seconds.
+ANSWER_S: Final = 5.0
+#: Longest wait at the end of a store for a question that goes on, seconds: it writes nothing.
+STOP_S: Final = 1.0
+#: Longest time for which a lease of a file is held, seconds: one that says more is damaged.
+SECONDS_MOST: Final = 86_400.0
 NOT_HELD: Final = "the lease of this master is not held: no put is taken until it is held again"
 
 
@@ -38,7 +45,8 @@ class Lease(Protocol):
 
     def deadline(self) -> float | None:
         """Until when the lease is held, by `time.monotonic()`; None or a time that has passed: it
-        is not held. Called from a thread of the store, often; it must not wait for a network."""
+        is not held. Called from a thread of the store, often; it should not wait. While it waits
+        the answer before holds: puts are refused from that deadline on."""
 
 
 @public
@@ -46,14 +54,17 @@ class FileLease:
     """A lease in a file that processes of one machine share: for tests and trials.
 
     Args:
-        path: The file; all candidates name the same one. It is made if it is missing.
+        path: The file; all candidates name the same one. It is made if it is missing. A link,
+            another name of a file, or what is no plain file, is refused.
         owner: The name of this candidate.
-        seconds: How long one `renew` holds.
+        seconds: How long one `renew` holds, up to a day. A file that says more is damaged, and the
+            lease is free, as one that cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], owner: str, seconds: float = 10.0) -> None:
-        if not owner or not seconds > 0:
-            raise ConfigError("owner, seconds", (owner, seconds), "a name, and a time above 0")
+        if not owner or not 0 < seconds <= SECONDS_MOST:
+            need = f"a name, and a time above 0, up to {SECONDS_MOST:g}"
+            raise ConfigError("owner, seconds", (owner, seconds), need)
         self._path = Path(path)
         self._owner = owner
         self._seconds = seconds
@@ -81,13 +92,18 @@ class FileLease:
     @contextlib.contextmanager
     def _file(self) -> Iterator[tuple[int, str, float]]:
         """The locked file, who holds the lease, and until when."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         try:
+            about = os.fstat(file)
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+                raise ConfigError("path", str(self._path), "a plain file with one name")
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 found = json.loads(os.pread(file, 4096, 0))
                 holder, until = str(found["owner"]), float(found["until"])
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                holder, until = "", 0.0
+            if not until <= time.monotonic() + SECONDS_MOST:  # or no number
                 holder, until = "", 0.0
             yield file, holder, until
         finally:
@@ -104,38 +120,76 @@ class LeaseWatch:
     engine."""
 
     def __init__(self, engine: WritingEngine, lease: Lease) -> None:
-        self._thread = _Thread(lease, fence_of(engine))
+        self._clock = _Clock(fence_of(engine))
+        self._asker = _Asker(lease, self._clock)
 
     def start(self) -> None:
-        """The first question is answered when this returns."""
-        self._thread.step()
-        self._thread.start()
+        """The first question is answered when this returns, or the fence is closed. Raises what the
+        lease raised."""
+        self._clock.hear(None)
+        self._clock.start()
+        self._asker.start()
+        self._asker.answered.wait(ANSWER_S)
+        if self._asker.failure is not None:
+            raise without_frames(self._asker.failure)
 
     def wake(self) -> None:
         """Asks now."""
-        self._thread.wake()
+        self._asker.wake()
 
     def stop(self) -> None:
         """Asks no more."""
-        self._thread.stop(STOP_S)
+        self._asker.stop(STOP_S)
+        self._clock.stop()
 
 
-class _Thread(Worker):
-    def __init__(self, lease: Lease, fence: Fence) -> None:
+class _Clock(Worker):
+    """Closes the fence when the last known deadline has come, whatever holds up who asks."""
+
+    def __init__(self, fence: Fence) -> None:
+        super().__init__("rocketstore-lease-clock", lambda error: fence.lease(repr(error)))
+        self._fence = fence
+        self._hearing = threading.Lock()
+        self._until, self._why = 0.0, NOT_HELD
+
+    def hear(self, until: float | None, why: str = NOT_HELD) -> None:
+        """The lease is held until then; `why` it is not afterwards."""
+        with self._hearing:
+            self._until, self._why = until or 0.0, why
+            self._look()
+        self.wake()
+
+    def step(self) -> float | None:
+        """Looks once; seconds until the deadline."""
+        with self._hearing:
+            return self._look()
+
+    def _look(self) -> float | None:
+        left_s = self._until - time.monotonic()
+        self._fence.lease("" if left_s > 0 else self._why)
+        return min(left_s, SECONDS_MOST) if left_s > 0 else None
+
+
+class _Asker(Worker):
+    def __init__(self, lease: Lease, clock: _Clock) -> None:
         super().__init__("rocketstore-lease", self._lost)
         self._lease = lease
-        self._fence = fence
+        self._clock = clock
+        #: Set once the first question is answered, or failed.
+        self.answered = threading.Event()
 
     def step(self) -> float:
         """Asks once; seconds until it asks again."""
         until = self._lease.deadline()
+        self._clock.hear(until)
+        self.answered.set()
         left_s = 0.0 if until is None else until - time.monotonic()
-        self._fence.lease("" if left_s > 0 else NOT_HELD)
         return min(left_s, ASK_EVERY_S) if left_s > 0 else ASK_EVERY_S
 
     def _lost(self, error: BaseException) -> None:
         """A lease that cannot be asked is not held."""
-        self._fence.lease(f"{NOT_HELD} (it cannot be asked: {error!r}; open the store again)")
+        self._clock.hear(None, f"{NOT_HELD} (it cannot be asked: {error!r}; open the store again)")
+        self.answered.set()
 
 
 def keep_lease(engine: WritingEngine, lease: Lease) -> LeaseWatch:

@@ -64,16 +64,17 @@ def promote(
     lease. The store is recovered first, and must not be open.
 
     Args:
-        above: The largest term that another machine shows, 0 … 4,294,967,294: the new one is after
-            it. Without it two promotions, of which neither store has heard of the other, can begin
-            the same term.
+        above: The largest term that another machine shows, at most 65,536 above what this store
+            knows: the new one is after it. Without it two promotions, of which neither store has
+            heard of the other, can begin the same term.
         dry_run: Only say the rank; take no lock, and change nothing. The rank of a store that is
             open would be old at once, and is not said.
         options: Settings of `rocketstore.open`, such as `commit_log_dir`.
 
     Raises:
         ReplicationError: The store was neither master nor copy, or a copy that never met its master,
-            or its role cannot be read.
+            or its role cannot be read, or no term comes after the one that it knows, or `above` is
+            too far.
         StoreLockedError: The store is open.
         FileNotFoundError, MissingSegmentsError, ConfigError, OSError: As `rocketstore.open`.
     """

@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 #: What one read takes, bytes.
 RECEIVE_BYTES: Final = 1 << 20
+#: After so many events of one read others get their turn, count.
+TURN_EVENTS: Final = 64
 #: So many attempts in a row that fail in the same way at the same place are the last.
 SAME_FAILURES_MOST: Final = 3
 #: What another attempt does not change.
@@ -318,7 +320,9 @@ class _Connection:
                 hint = "" if self._link.ready else HINT
                 raise ConnectionError(f"the master ended the connection{hint}")
             try:
-                for event in self._link.receive(buffer[:size]):
+                for count, event in enumerate(self._link.receive(buffer[:size])):
+                    if count % TURN_EVENTS == TURN_EVENTS - 1:
+                        await asyncio.sleep(0)
                     if self._until_accepted and isinstance(event, Heartbeat):
                         return
                     if isinstance(event, Offsets):

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rocketstore.errors import ReplicationError
 from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
 from rocketstore.replication.protocol.epochs import (
+    NUMBER_MAX,
     Epoch,
+    believable,
     check_epochs,
     term_of,
     with_promotion,
@@ -114,13 +116,17 @@ def promoted(
     """The state of a store that becomes the master by hand: a new term, above all that it knows and
     above `above`."""
     before = state or ReplicationState(role="master")
+    known = max(before.term, before.fenced_by or 0)
+    if not believable(above, known or 1):
+        raise ReplicationError(
+            f"above: {above} is no term of this history, of which the store knows {known}: give "
+            "the largest one that 'rocketstore promote --dry-run' shows on its machines"
+        )
     return dataclasses.replace(
         before,
         role="master",
         store_id=before.store_id or secrets.token_bytes(STORE_ID_BYTES),
-        epochs=with_promotion(
-            before.epochs, begin=begin, end=end, above=max(above, before.fenced_by or 0)
-        ),
+        epochs=with_promotion(before.epochs, begin=begin, end=end, above=max(above, known)),
         fenced_by=None,
         stopped="",
     )
@@ -165,11 +171,13 @@ def _parse(found: Any) -> ReplicationState:
     )
     check_epochs(epochs)
     fenced_by = found["fenced_by"]
+    if fenced_by is not None and _whole(fenced_by) > NUMBER_MAX:
+        raise ValueError(f"fenced by a term above {NUMBER_MAX}")
     return ReplicationState(
         role=found["role"],
         store_id=store_id,
         epochs=epochs,
-        fenced_by=None if fenced_by is None else _whole(fenced_by),
+        fenced_by=fenced_by,
         stopped=str(found.get("stopped", "")),
     )
 

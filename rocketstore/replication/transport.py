@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.shutdown import StillRunsError
 from rocketstore.errors import ConfigError
 from rocketstore.replication.addresses import lookup, split_address
 from rocketstore.replication.protocol.link import Buffer
@@ -45,8 +46,10 @@ _Given = TypeVar("_Given")
 HANDSHAKE_S: Final = 10.0
 #: What TLS keeps of bytes that the system has not taken, bytes.
 TLS_PENDING_BYTES: Final = 1 << 20
-#: After so many bytes that the system took at once others get their turn, bytes.
+#: After so many bytes that the system took or gave at once others get their turn, bytes.
 TURN_BYTES: Final = 256 << 10
+#: What a call counts for besides its bytes: a peer that sends single bytes takes time, too.
+CALL_BYTES: Final = 16 << 10
 #: Connections that wait to be accepted, count: the system takes no larger number.
 BACKLOG_MOST: Final = 4096
 #: Longest wait for the thread at the end of a store, seconds.
@@ -95,7 +98,8 @@ class LoopThread:
             self._done.wait(0)
 
     def stop(self) -> None:
-        """Returns once the thread has ended, or after some seconds. Idempotent; any thread may."""
+        """Returns once the thread has ended. Idempotent; any thread may. Raises StillRunsError: it
+        has not, after some seconds."""
         self._stopping = True
         if not self.alive:
             return
@@ -103,8 +107,10 @@ class LoopThread:
         thread = self._thread
         if thread is None or runs_here(thread):
             return
-        if self._done.wait(0, int(STOP_S * 1000)):
-            thread.join()
+        if not self._done.wait(0, int(STOP_S * 1000)):
+            late = f"{self.name} has not ended in {STOP_S:g} s"
+            raise StillRunsError(f"{late}: its store stays locked until this process ends")
+        thread.join()
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -176,13 +182,26 @@ class Channel(Protocol):
         """Ends the connection at once; what was not sent is lost. Idempotent."""
 
 
-class _Plain:
+class _InTurn:
+    """What never waits for its peer, as that floods it, lets others have their turn."""
+
+    _at_once = 0
+
+    async def _took(self, size: int) -> int:
+        """So many bytes went or came at once; gives `size`."""
+        self._at_once += size + CALL_BYTES
+        if self._at_once >= TURN_BYTES:
+            self._at_once = 0
+            await asyncio.sleep(0)
+        return size
+
+
+class _Plain(_InTurn):
     """Bytes go from where they are straight to the kernel."""
 
     def __init__(self, sock: socket.socket, peer: str) -> None:
         self.peer = peer
         self._sock = sock
-        self._at_once = 0
         self._loop = asyncio.get_running_loop()
         #: Where what comes next goes, and who waits for it.
         self._wanted: tuple[memoryview, asyncio.Future[int]] | None = None
@@ -190,7 +209,7 @@ class _Plain:
 
     async def receive_into(self, buffer: memoryview) -> int:
         with contextlib.suppress(BlockingIOError, InterruptedError):
-            return self._sock.recv_into(buffer)
+            return await self._took(self._sock.recv_into(buffer))
         if not self._watched:  # and it stays so from one wait to the next
             self._loop.add_reader(self._sock.fileno(), self._came)
             self._watched = True
@@ -219,10 +238,8 @@ class _Plain:
         with contextlib.suppress(BlockingIOError, InterruptedError):
             sent = self._sock.sendmsg(buffers)
         rest = _behind(buffers, sent)
-        self._at_once += sent
-        if not rest and self._at_once >= TURN_BYTES:
-            self._at_once = 0
-            await asyncio.sleep(0)
+        if not rest:
+            await self._took(sent)
         for view in rest:
             await self._loop.sock_sendall(self._sock, view)
 
@@ -234,7 +251,7 @@ class _Plain:
         self._sock.close()
 
 
-class _Encrypted:
+class _Encrypted(_InTurn):
     """TLS, which copies."""
 
     def __init__(
@@ -248,7 +265,7 @@ class _Encrypted:
     async def receive_into(self, buffer: memoryview) -> int:
         data = await self._reader.read(len(buffer))
         buffer[: len(data)] = data
-        return len(data)
+        return await self._took(len(data))
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
@@ -291,14 +308,13 @@ def listener(address: str, backlog: int) -> socket.socket:
     """A socket that accepts connections at "address:port". Raises ConfigError, OSError."""
     host, port = split_address("listen", address)
     try:
-        family, kind, protocol, _, place = lookup(host, port, socket.AI_PASSIVE).result(
-            HANDSHAKE_S
-        )[0]
+        found = lookup(host, port, socket.AI_PASSIVE).result(HANDSHAKE_S)
     except socket.gaierror as error:
         raise ConfigError("listen", address, f"no such address: {error.strerror}") from None
     except TimeoutError:
         text = f"the system has named no address in {HANDSHAKE_S:g} s"
         raise TimeoutError(errno.ETIMEDOUT, text, address) from None
+    family, kind, protocol, _, place = found[0]
     sock = socket.socket(family, kind, protocol)
     _sockets.add(sock)
     try:

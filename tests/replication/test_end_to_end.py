@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import ssl
-import subprocess
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +27,7 @@ from rocketstore.replication.protocol.session import Identity
 from rocketstore.replication.replica import MustOpenAgainError
 from rocketstore.replication.state import load_state
 from rocketstore.tools import verify
+from tests.replication.certificates import contexts
 from tests.replication.copies import (
     Peer,
     address_of,
@@ -148,44 +148,8 @@ def test_copy_without_the_key_gets_nothing(tmp_path: Path, key: bytes | None) ->
             assert service_of(master).bytes_sent == 0
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate of 127.0.0.1, signed by itself."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate")
-    made = tmp_path_factory.mktemp("tls") / "both.pem"
-    words = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=test",
-        "-addext",
-    ]
-    out = ["-keyout", str(made), "-out", str(made.with_suffix(".crt"))]
-    subprocess.run(
-        ["openssl", *words, "subjectAltName=IP:127.0.0.1", *out], check=True, capture_output=True
-    )
-    made.write_text(made.read_text() + made.with_suffix(".crt").read_text())
-    return made
-
-
-def _contexts(certificate: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of a server that wants certificates, and of a client that has one."""
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
-    server.verify_mode = ssl.CERT_REQUIRED
-    client = ssl.create_default_context(cafile=str(certificate))
-    for context in (server, client):
-        context.load_cert_chain(certificate)
-    return server, client
-
-
 def test_copy_follows_through_tls(tmp_path: Path, certificate: Path) -> None:
-    server, client = _contexts(certificate)
+    server, client = contexts(certificate)
     with open_master(tmp_path / "m", tls=server, key=KEY) as master:
         put_some(master)
         with open_copy(tmp_path / "c", master, tls=client, key=KEY) as copy:
@@ -195,7 +159,7 @@ def test_copy_follows_through_tls(tmp_path: Path, certificate: Path) -> None:
 
 
 def test_client_without_a_certificate_gets_nothing(tmp_path: Path, certificate: Path) -> None:
-    server, _ = _contexts(certificate)
+    server, _ = contexts(certificate)
     plain = ssl.create_default_context(cafile=str(certificate))
     with open_master(tmp_path / "m", tls=server) as master:
         put_some(master)

@@ -16,7 +16,11 @@ from rocketstore.errors import ReplicationError
 
 __all__ = [
     "EPOCHS_MAX",
+    "NUMBER_MAX",
+    "OFFSET_MAX",
+    "RISE_MOST",
     "Epoch",
+    "believable",
     "check_epochs",
     "common_end",
     "promoted_twice",
@@ -28,6 +32,8 @@ __all__ = [
 #: Epochs that are kept, a count; the oldest go, and a replica that knows only these is refused.
 EPOCHS_MAX: Final = 1024
 NUMBER_MAX: Final = 2**32 - 1
+#: How far a term may rise at once by what others say, count: a promotion adds one.
+RISE_MOST: Final = 1 << 16
 OFFSET_MAX: Final = 2**63 - 1
 ID_BYTES: Final = 8
 
@@ -62,11 +68,26 @@ def term_of(epochs: Sequence[Epoch]) -> int:
     return epochs[-1].term if epochs else 0
 
 
+def believable(term: int, known: int) -> bool:
+    """Whether a term that others name can be true for a store that knows of `known` at most, 0 for
+    none. A lie must not use up the terms: no promotion would come after it."""
+    return term <= (known + RISE_MOST if known else NUMBER_MAX - RISE_MOST)
+
+
 def with_run(epochs: Sequence[Epoch], *, begin: int, end: int) -> tuple[Epoch, ...]:
     """The history once its master has opened the log [begin, end) again. The first epoch of all is
-    of what the log holds already."""
+    of what the log holds already.
+
+    Raises:
+        ReplicationError: no run is after the last one.
+    """
     if not epochs:
         return with_promotion((), begin=begin, end=end)
+    if epochs[-1].run >= NUMBER_MAX:
+        raise ReplicationError(
+            f"no open comes after run {NUMBER_MAX} of term {epochs[-1].term}: begin a new term "
+            "with 'rocketstore promote'"
+        )
     return _with(epochs, end, epochs[-1].term, epochs[-1].run + 1, end)
 
 
@@ -82,8 +103,9 @@ def with_promotion(
     last = max(term_of(epochs), above)
     if last >= NUMBER_MAX:
         raise ReplicationError(
-            f"no term comes after {last}: give a smaller one, or begin a new history in an empty "
-            "directory"
+            f"no term comes after {last}: remove rocketstore/replication.json, open the store with "
+            "replication=Master(…), which begins a new history, and make its copies again in empty "
+            "directories"
         )
     return _with(epochs, end, last + 1, 0, end if epochs else begin)
 

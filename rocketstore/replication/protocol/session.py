@@ -21,7 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from rocketstore.replication.protocol.compression import Codec, is_here, packed, unpacked
-from rocketstore.replication.protocol.epochs import Epoch, common_end, promoted_twice, term_of
+from rocketstore.replication.protocol.epochs import (
+    Epoch,
+    believable,
+    common_end,
+    promoted_twice,
+    term_of,
+)
 from rocketstore.replication.protocol.frames import (
     DATA,
     DATA_MOST,
@@ -68,6 +74,9 @@ __all__ = [
 ACK: Final = struct.Struct(">QQ")
 #: Where the next bytes will be, end of the master's log.
 HEARTBEAT: Final = struct.Struct(">QQ")
+#: Acknowledgements that come after this end has said its last word, at most, count: they were on
+#: their way.
+LATE_MOST: Final = 64
 OTHER_STORE: Final = (
     "replica and master are copies of different stores: give the copy an empty directory of its own"
 )
@@ -148,6 +157,7 @@ class MasterSession(Session):
         self._sent = 0
         self._only_asked = False
         self._acknowledged = (0, 0)
+        self._late = 0
         #: Which copy the replica is: of two connections of one copy the newer one counts.
         self.replica_id: bytes | None = None
 
@@ -186,7 +196,9 @@ class MasterSession(Session):
             return self._answer(Ask.unpack(one.body))
         elif one.kind is Kind.ACK and self._state == "data":
             return (self._acknowledge(*ACK.unpack(one.body)),)
-        elif self._state != "over":
+        elif one.kind is Kind.ACK and self._state == "over" and self._late < LATE_MOST:
+            self._late += 1
+        else:
             self._unexpected(one)
         return ()
 
@@ -212,9 +224,14 @@ class MasterSession(Session):
         self.replica_id, self._only_asked = ask.replica_id, ask.only_asks
         if any(ask.store_id) and ask.store_id != store_id:
             self._refuse(Code.OTHER_STORE, OTHER_STORE)
-        if term_of(ask.epochs) > self._term:
+        term = term_of(ask.epochs)
+        if not believable(term, self._term):
+            text = (
+                f"a replica of term {term}, where this master knows of {self._term}: no such term"
+            )
+            self._refuse(Code.PROTOCOL, text)
+        if term > self._term:
             self._state = "over"
-            term = term_of(ask.epochs)
             text = f"another store was promoted in term {term}: this one is not the master"
             self._reply(Kind.ERROR, ERROR.pack(Code.FENCED, term) + text.encode())
             return (Fenced(term),)
@@ -328,7 +345,7 @@ class ReplicaSession(Session):
             self._believe()
         elif one.kind is Kind.ACCEPT and self._state == "ask":
             return self._accepted(Accept.unpack(one.body))
-        elif self._state != "over":
+        else:
             self._unexpected(one)
         return ()
 
@@ -353,6 +370,9 @@ class ReplicaSession(Session):
         if term < term_of(asked.epochs):
             text = f"a master of term {term}, where term {term_of(asked.epochs)} has begun"
             self._refuse(Code.FENCED, text, term_of(asked.epochs))
+        if not believable(term, term_of(asked.epochs)):
+            text = f"a master of term {term}, where this copy knows of {term_of(asked.epochs)}"
+            self._refuse(Code.PROTOCOL, f"{text}: make a new copy if it is the right one")
         if asked.segment_bytes != accept.segment_bytes:
             self._refuse_segments(asked.segment_bytes, accept.segment_bytes)
         empty = asked.begin == asked.end

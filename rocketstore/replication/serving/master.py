@@ -93,16 +93,15 @@ class MasterService:
     def stop(self) -> None:
         """Ends all connections; replicas that are near have what they lack before, or after some
         time not. Idempotent."""
-        self._thread.stop()
-        if self._bell < 0:
-            return
-        self._log.dispatch_signal.take_down(self._moved)
-        bell, self._bell = self._bell, -1
-        os.close(bell)
-        self._listener.close()
-        self._log.group.end_copies(
-            StoreClosedError("the store was closed while a put waited for replicas")
-        )
+        try:
+            self._thread.stop()
+        finally:
+            self.fence(StoreClosedError("the store was closed while a put waited for replicas"))
+        if self._bell >= 0:
+            self._log.dispatch_signal.take_down(self._moved)
+            bell, self._bell = self._bell, -1
+            os.close(bell)
+            self._listener.close()
 
     @property
     def replicas(self) -> tuple[ConnectedReplica, ...]:

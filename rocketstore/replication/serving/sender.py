@@ -41,8 +41,10 @@ logger = logging.getLogger(__name__)
 FIRST_WORD_S: Final = 10.0
 #: Longest time for the last answers to a replica that is refused, seconds.
 LAST_WORD_S: Final = 2.0
-#: What one read takes, bytes: acknowledgements are small.
-RECEIVE_BYTES: Final = 64 << 10
+#: What one read takes, bytes: acknowledgements are small, and what is read takes the loop.
+RECEIVE_BYTES: Final = 4 << 10
+#: A peer of which more waits than one read takes waits so often as long as that read took the loop.
+OTHERS_SHARE: Final = 16
 #: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
 REPLIES_MAX: Final = 64
 #: How often a silence is looked at within its limit, count.
@@ -187,6 +189,8 @@ class ReplicaSender:
                     self._take(event)
             finally:
                 self._answer(self.link.replies())
+            if size == len(buffer):
+                await asyncio.sleep(OTHERS_SHARE * (time.monotonic() - self._heard))
 
     async def _keep_time(self) -> None:
         """Ends a silence, and has a heartbeat sent when one is due: no single wait has a timer."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from rocketstore.errors import RocketStoreError
 from rocketstore.replication.protocol.compression import Codec
-from rocketstore.replication.protocol.epochs import Epoch
+from rocketstore.replication.protocol.epochs import RISE_MOST, Epoch
 from rocketstore.replication.protocol.frames import (
     DATA,
     Accept,
@@ -37,6 +37,7 @@ __all__ = [
     "BELIEVED_LIES",
     "BELIEVED_MASTER_LIES",
     "COPY_LIES",
+    "LATER_TERM",
     "MASTER_LIES",
     "LyingMaster",
     "lie_as_copy",
@@ -45,6 +46,8 @@ __all__ = [
 #: A liar of a history that was sent away knows it by then, seconds, if no process is paused.
 PATIENCE_S = 2.0
 FAR = 2**62
+#: The farthest that a master of term 1 believes.
+LATER_TERM = 1 + RISE_MOST
 
 
 class _Talk:
@@ -173,7 +176,7 @@ def _threw_away(copy: _Copy, known: Accept | None) -> None:
 def _later_term(copy: _Copy, known: Accept | None) -> None:
     """Fences the master."""
     store_id = copy.rng.randbytes(16) if known is None else known.store_id
-    copy.ask(store_id, (Epoch(10**6, 0, 0, copy.rng.randbytes(8)),), 10)
+    copy.ask(store_id, (Epoch(LATER_TERM, 0, 0, copy.rng.randbytes(8)),), 10)
 
 
 #: What a master finds without a key.

@@ -27,6 +27,7 @@ from tests.replication.histories.liars import (
     BELIEVED_LIES,
     BELIEVED_MASTER_LIES,
     COPY_LIES,
+    LATER_TERM,
     MASTER_LIES,
     LyingMaster,
 )
@@ -106,7 +107,7 @@ def test_without_a_key_a_later_term_is_believed(tmp_path: Path, rng: random.Rand
     with open_master(tmp_path, **TIMES) as master:
         put_some(master, 5)
         assert lie_as_copy(address_of(master), "knows a later term", rng, with_key=False)
-        with pytest.raises(FencedError, match="promoted in term 1000000"):
+        with pytest.raises(FencedError, match=f"promoted in term {LATER_TERM}"):
             put_for_two(master)
 
 

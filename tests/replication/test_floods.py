@@ -1,0 +1,274 @@
+"""Peers that send what they may, and never stop: others get their turn, and a close ends the thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rocketstore import ReplicationError, StoreLockedError
+from rocketstore.engine.shutdown import StillRunsError
+from rocketstore.replication import promote, replica, transport
+from rocketstore.replication.protocol.classic import REPORT
+from rocketstore.replication.protocol.epochs import Epoch
+from rocketstore.replication.protocol.frames import Accept, Kind, frame
+from rocketstore.replication.protocol.session import (
+    ACK,
+    HEARTBEAT,
+    LATE_MOST,
+    MasterSession,
+    ReplicaSession,
+)
+from rocketstore.replication.serving import sender
+from tests.replication.certificates import contexts
+from tests.replication.copies import (
+    address_of,
+    caught_up,
+    copy_of,
+    counted,
+    open_copy,
+    open_master,
+    put_some,
+    service_of,
+)
+from tests.replication.ends import Log, joined, master_of
+from tests.support.small_store import SEGMENT
+from tests.support.waiting import wait_until
+
+NOTHING = frame(Kind.ACK, ACK.pack(0, 0))
+
+
+@contextlib.contextmanager
+def flood(sock: socket.socket, piece: bytes) -> Iterator[threading.Event]:
+    """Sends `piece` again and again; the event says that the peer has ended it."""
+    ended = threading.Event()
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock.sendall(piece)
+        ended.set()
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        sock.close()
+
+
+def connect(address: str, tls: ssl.SSLContext | None = None) -> socket.socket:
+    host, port = address.rsplit(":", 1)
+    sock = socket.create_connection((host, int(port)))
+    return sock if tls is None else tls.wrap_socket(sock, server_hostname=host)
+
+
+def ask(sock: socket.socket, *, only_asks: bool) -> None:
+    """Asks for the log as a copy that has nothing."""
+    log = Log(segment_bytes=SEGMENT)
+    session = ReplicaSession(log, only_asks=only_asks)
+    sock.sendall(joined(session.start()))
+    while not session.ready:
+        session.receive(memoryview(sock.recv(4096)))
+    sock.sendall(joined(session.ask(0)))
+
+
+async def _others(stop: asyncio.Event) -> int:
+    turns = 0
+    while not stop.is_set():
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+async def _turns_beside(channel: transport.Channel, size: int, reads: int) -> int:
+    """How often another task came to run while so many bytes were read that were there already."""
+    stop, buffer = asyncio.Event(), memoryview(bytearray(size))
+    others = asyncio.create_task(_others(stop))
+    for _ in range(reads):
+        assert await channel.receive_into(buffer) == size
+    stop.set()
+    return await others
+
+
+@pytest.mark.parametrize("size", [1, 1024])
+def test_reads_that_never_wait_leave_others_their_turn(size: int) -> None:
+    async def scene() -> int:
+        here, there = socket.socketpair()
+        with here, there:
+            here.setblocking(False)
+            there.sendall(bytes(64 * size))
+            return await _turns_beside(transport._Plain(here, "peer"), size, 64)
+
+    assert asyncio.run(scene()) > 1
+
+
+def test_so_do_reads_through_tls() -> None:
+    class Writer:
+        transport = type("_", (), {"set_write_buffer_limits": staticmethod(lambda high: None)})
+
+    async def scene() -> int:
+        reader = asyncio.StreamReader()
+        reader.feed_data(bytes(64))
+        return await _turns_beside(transport._Encrypted(reader, Writer(), "peer"), 1, 64)  # type: ignore[arg-type]
+
+    assert asyncio.run(scene()) > 1
+
+
+@pytest.mark.parametrize("kind", ["own", "tls", "rocketmq"])
+def test_a_copy_that_floods_takes_nothing_from_another_one(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    server, client = None, None
+    if kind == "tls":
+        server, client = contexts(request.getfixturevalue("certificate"))
+    protocol = "rocketmq" if kind == "rocketmq" else "rocketstore"
+    with (
+        open_master(
+            tmp_path / "m", tls=server, protocol=protocol, replica_timeout=timedelta(seconds=20)
+        ) as master,
+        open_copy(tmp_path / "c", master, tls=client, protocol=protocol),
+    ):
+        put_some(master, 1)
+        counted(master)
+        peer = connect(address_of(master), client)
+        piece = REPORT.pack(0) if kind == "rocketmq" else NOTHING
+        if kind == "rocketmq":
+            peer.sendall(REPORT.pack(1))
+        else:
+            ask(peer, only_asks=False)
+        with flood(peer, piece * 8192) as ended:
+            counted(master, 2)
+            for _ in range(20):
+                master.put_message("t", b"body", durability="replicas(2)")
+            assert not ended.is_set()
+            service = service_of(master)
+            master.close()
+            assert not service._thread.alive
+
+
+def test_the_time_of_a_flood_is_that_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which more waits than one read takes is read again after a while."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float, *given: object) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    with open_master(tmp_path) as master, connect(address_of(master)) as peer:
+        ask(peer, only_asks=False)
+        wait_until(lambda: len(service_of(master)._near()) == 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(sender, "OTHERS_SHARE", 1e-6)
+            patched.setattr(sender.asyncio, "sleep", noted)
+            peer.sendall(NOTHING * 8192)
+            wait_until(lambda: any(0 < pause < 1e-4 for pause in pauses))
+
+
+def test_a_connection_that_only_asked_takes_no_more(tmp_path: Path) -> None:
+    with open_master(tmp_path) as master:
+        peer = connect(address_of(master))
+        ask(peer, only_asks=True)
+        with flood(peer, NOTHING * 8192) as ended:
+            wait_until(ended.is_set)
+            wait_until(lambda: master.replication.last_error is not None)
+            assert "out of its turn (over)" in str(master.replication.last_error)
+
+
+def test_what_was_on_its_way_is_passed_over() -> None:
+    session, copy = MasterSession(master_of(b"x" * 100)), ReplicaSession(Log(), only_asks=True)
+    session.receive(memoryview(joined(copy.start())))
+    copy.receive(memoryview(joined(session.replies())))
+    session.receive(memoryview(joined(copy.ask(0))))
+    assert session.receive(memoryview(NOTHING * LATE_MOST)) == []
+    with pytest.raises(ReplicationError, match="out of its turn"):
+        session.receive(memoryview(NOTHING))
+
+
+@contextlib.contextmanager
+def flooding_master() -> Iterator[tuple[str, threading.Event]]:
+    """Accepts each copy, and sends heartbeats without end; whether one of them has begun."""
+    begun, over = threading.Event(), threading.Event()
+    epochs = (Epoch(1, 0, 0, b"A" * 8),)
+    answer = Accept(b"S" * 16, 0, False, 0, SEGMENT, epochs).pack()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                with sock, contextlib.suppress(OSError):
+                    sock.recv(4096)
+                    sock.sendall(frame(Kind.CHALLENGE, bytes(34)))
+                    sock.recv(4096)
+                    sock.sendall(frame(Kind.ACCEPT, answer))
+                    while not over.is_set():
+                        sock.sendall(frame(Kind.HEARTBEAT, HEARTBEAT.pack(0, 0)) * 10_000)
+                        begun.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", begun
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_master_that_floods_holds_up_no_close(tmp_path: Path) -> None:
+    with flooding_master() as (address, begun):
+        copy = open_copy(tmp_path, address)
+        service = copy_of(copy)
+        wait_until(begun.is_set)
+        wait_until(lambda: service.connected)
+        copy.close()
+        assert not service._thread.alive
+    assert promote(tmp_path).term == 2
+
+
+def test_a_copy_whose_thread_goes_on_stays_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close says so, and nobody promotes the directory meanwhile."""
+    release, held = threading.Event(), threading.Event()
+
+    async def hold(_: object, *, until_accepted: bool = False) -> None:
+        if not until_accepted:
+            held.set()
+            release.wait()
+
+    with open_master(tmp_path / "m") as master:
+        put_some(master, 3)
+        with open_copy(tmp_path / "c", master) as copy:
+            caught_up(copy, master)
+        with monkeypatch.context() as patched:
+            patched.setattr(replica.ReplicaService, "follow", hold)
+            patched.setattr(transport, "STOP_S", 0.05)
+            copy = open_copy(tmp_path / "c", master)
+            service = copy_of(copy)
+            wait_until(held.is_set)
+            with pytest.raises(StillRunsError, match="rocketstore-replica has not ended in 0.05 s"):
+                copy.close()
+        engine = copy._engine
+        try:
+            with pytest.raises(StoreLockedError):
+                promote(tmp_path / "c")
+        finally:
+            release.set()
+            wait_until(lambda: not service._thread.alive)
+            engine.write.lock.release()  # type: ignore[attr-defined]
+    assert promote(tmp_path / "c").term == 2
