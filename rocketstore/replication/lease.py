@@ -11,12 +11,13 @@ import fcntl
 import json
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rocketstore._native.sync.futex import EventCount
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ConfigError
 from rocketstore.log.worker import Worker
 from rocketstore.replication.roles import Fence, fence_of
@@ -129,7 +130,7 @@ class LeaseWatch:
         self._clock.hear(None)
         self._clock.start()
         self._asker.start()
-        self._asker.answered.wait(ANSWER_S)
+        self._asker.answered.wait(0, int(ANSWER_S * 1000))
         if self._asker.failure is not None:
             raise without_frames(self._asker.failure)
 
@@ -149,19 +150,19 @@ class _Clock(Worker):
     def __init__(self, fence: Fence) -> None:
         super().__init__("rocketstore-lease-clock", lambda error: fence.lease(repr(error)))
         self._fence = fence
-        self._hearing = threading.Lock()
+        self._hearing = SignalSafeLock("the deadline of the lease")
         self._until, self._why = 0.0, NOT_HELD
 
     def hear(self, until: float | None, why: str = NOT_HELD) -> None:
         """The lease is held until then; `why` it is not afterwards."""
-        with self._hearing:
+        with self._hearing():
             self._until, self._why = until or 0.0, why
             self._look()
         self.wake()
 
     def step(self) -> float | None:
         """Looks once; seconds until the deadline."""
-        with self._hearing:
+        with self._hearing():
             return self._look()
 
     def _look(self) -> float | None:
@@ -175,21 +176,21 @@ class _Asker(Worker):
         super().__init__("rocketstore-lease", self._lost)
         self._lease = lease
         self._clock = clock
-        #: Set once the first question is answered, or failed.
-        self.answered = threading.Event()
+        #: Moves once the first question is answered, or failed.
+        self.answered = EventCount()
 
     def step(self) -> float:
         """Asks once; seconds until it asks again."""
         until = self._lease.deadline()
         self._clock.hear(until)
-        self.answered.set()
+        self.answered.notify()
         left_s = 0.0 if until is None else until - time.monotonic()
         return min(left_s, ASK_EVERY_S) if left_s > 0 else ASK_EVERY_S
 
     def _lost(self, error: BaseException) -> None:
         """A lease that cannot be asked is not held."""
         self._clock.hear(None, f"{NOT_HELD} (it cannot be asked: {error!r}; open the store again)")
-        self.answered.set()
+        self.answered.notify()
 
 
 def keep_lease(engine: WritingEngine, lease: Lease) -> LeaseWatch:
