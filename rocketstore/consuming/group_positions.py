@@ -74,6 +74,7 @@ class GroupPositions:
                 changed[cursor.queue_id] = position
                 implied = self._implied_end(reader, cursor.queue_id, position)
                 physical_end = max(physical_end, implied)
+                cursor.committed = None  # not known, if a signal's handler raises, until it is done
         if changed:
             self._offsets.commit(
                 self._topic,

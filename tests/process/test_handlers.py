@@ -141,6 +141,28 @@ def test_a_consumer_that_is_interrupted_is_free_again(
         consumer._take(1)
 
 
+def test_a_commit_after_one_that_was_interrupted_is_stored(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the consumer has gone back to what it had stored before."""
+    store.writer("t").put_batch([b"y", b"z"])
+    with store.consumer("t", group="g") as consumer:
+        assert consumer.poll(1)
+        consumer.commit()
+        real = store._engine.offsets.commit
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                store._engine.offsets, "commit", lambda *a, **named: (real(*a, **named), stop())
+            )
+            assert consumer.poll(2)
+            with pytest.raises(InterruptedHere):
+                consumer.commit()
+        assert store._engine.offsets.get("t", "g") == {0: 3}
+        consumer.seek(1, queue_id=0)
+        consumer.commit()
+        assert store._engine.offsets.get("t", "g") == {0: 1}
+
+
 def test_puts_that_are_interrupted_lose_no_segment(
     tmp_path: Path, alarm: Callable[[Callable[[], object]], None]
 ) -> None:
