@@ -125,12 +125,13 @@ class Checks(Worker):
                 return False
             self._questions.add(thread)
         entry.asking, entry.asked_ms = True, now_ms
+        entry.checks += 1  # before the answer, after which anybody may look
         try:
             start_thread(thread)
         except BaseException:
+            entry.checks -= 1
             self._answered(entry, thread)
             raise
-        entry.checks += 1
         return True
 
     def _question(self, entry: Entry) -> None:
