@@ -237,7 +237,8 @@ class WritingEngine(Engine):
             self._close(BEFORE_REMOVAL)
             remove_store(self.layout)
         finally:
-            self._release()
+            if not self.write.checkpointer.alive:  # the last thread that could still write
+                self._release()
 
     def _close(self, mode: CloseMode) -> None:
         """Services end while the store still takes puts, and while none of them is in a trim."""
@@ -264,8 +265,8 @@ class WritingEngine(Engine):
             steps.take(self._release)
 
     def _release(self) -> None:
-        """Not while a service or the checkpointer may still write: nobody else may meanwhile."""
-        if not self.guests.still_run and not self.write.checkpointer.alive:
+        """Not while a service may still write: nobody else may meanwhile."""
+        if not self.guests.still_run:
             self.write.lock.release()
 
     def _stop_writing(self, steps: Steps, *, clean: bool) -> None:

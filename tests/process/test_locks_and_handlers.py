@@ -112,7 +112,7 @@ def test_queues_that_a_handler_adds_while_they_are_gone_through(tmp_path: Path) 
             queues.add("t", 0)
             queues.add("t", 1)
             assert {queue.queue_id for queue in queues.all()} >= {0, 1}
-            assert len(queues._made_ones()) >= 2
+            assert len(queues.asked_for()) >= 2
             assert queues.digest()[0] >= 2
 
         lines = at_each_line(

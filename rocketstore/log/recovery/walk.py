@@ -56,8 +56,8 @@ class Rules:
     window: int
     #: Readers were shown the log up to here; counts in files that have not left memory since.
     shown: int = 0
-    #: Where a clean stop of ours noted the end; -1 without one. A record whose frame is whole below
-    #: it is damaged, not torn, also where the checkpoint does not fit for just that damage.
+    #: Where a clean stop of ours noted the end; -1 without one. A record below it that RocketMQ takes
+    #: for whole is damaged, not torn, also where the checkpoint does not fit for just that damage.
     stopped_at: int = -1
     #: Whether the last writer stopped cleanly.
     clean: bool
@@ -214,7 +214,7 @@ class LogWalk:
             until = min(until, until if following is None else following)
             self._add_damage(at, until, status)
             return until
-        framed = _read(file, at) if at < rules.stopped_at else None
+        framed = _read(file, at) if status == "record crc" else None
         if framed is not None and at + framed.size <= rules.stopped_at:
             self._add_damage(at, at + framed.size, status)
             return at + framed.size
