@@ -126,7 +126,7 @@ FAULTS = (
         Fault(
             "stat_ends_with_0_where_its_open_found_damage",
             "rocketstore/cli/commands/stat.py",
-            (('    if lost or unread or', '    if unread or'),),
+            (("    if lost or unread or", "    if unread or"),),
         ),
         PARTS,
     ),
