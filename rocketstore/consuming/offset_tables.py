@@ -89,7 +89,7 @@ def read_together(
     mark = found if type(found) is int and 0 < found < MAX_OFFSET else 0
     sound = isinstance(said, dict) and said.items() >= mark_of(merged, mark).items()
     first, doubts = mark or journal.merged, []
-    if not mark and ours and journal.end > 1:
+    if not mark and (ours or not merged) and journal.end > 1:  # a broker stores what it has read
         doubts.append(
             f"{JSON} is missing, empty or not the file that rocketstore wrote: groups that it "
             f"lacks begin anew, but for their last commits in {JOURNAL}"

@@ -199,6 +199,21 @@ def test_after_a_broker_nothing_is_told(
     check(invoke, caplog, path, want, "")
 
 
+@pytest.mark.parametrize("damage", [gone, without_a_table])
+def test_a_file_of_offsets_that_is_no_use_after_a_broker(
+    damage: Callable[[Path], None],
+    bases: Bases,
+    tmp_path: Path,
+    invoke: Invoke,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One bit of the lock says that a broker wrote last. That would have kept what it had read."""
+    path = shutil.copytree(bases.killed, tmp_path / "store")
+    (path / "lock").write_bytes(b"lock")
+    damage(path)
+    check(invoke, caplog, path, {"idle": 0, "late": 7, "busy": 0}, MISSING)
+
+
 def removed(path: Path) -> None:
     (path / JOURNAL).unlink()
 
