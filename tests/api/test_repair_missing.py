@@ -85,6 +85,18 @@ def test_what_another_program_cut(tmp_path: Path, missing: tuple[int, ...], noth
     assert not tools.repair(root, **SHAPE).ranges
 
 
+def test_a_name_far_beyond_the_others_leaves_one_range(tmp_path: Path) -> None:
+    """A bit of a name leaves room for millions of files: a look does not go through them."""
+    root = tmp_path / "s"
+    fill(root)
+    far = 1000 * SEGMENT
+    last = max((root / "commitlog").iterdir())
+    last.rename(last.with_name(f"{far:020d}"))
+    looked = tools.repair(root, dry_run=True, **SHAPE)
+    missing = [(one.start, one.end) for one in looked.ranges if one.reason == "missing segment"]
+    assert missing == [(int(last.name), far)], str(looked)
+
+
 @pytest.mark.parametrize("numbers", [(1, 8), (1, 7, 8), tuple(range(9))])
 def test_what_the_end_lacks_is_not_given_up(tmp_path: Path, numbers: tuple[int, ...]) -> None:
     """It may be on a disk that is not mounted: the queues, which know of it, must not be cut."""

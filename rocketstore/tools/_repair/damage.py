@@ -38,7 +38,8 @@ BOTH: Final = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """A damaged range within one file, that file's end, and the store time of a neighbour."""
+    """A damaged range within one file, that file's end, and the store time of a neighbour; of missing
+    files that follow each other all."""
 
     start: int
     end: int
@@ -79,7 +80,8 @@ def blank_head(size: int) -> bytes:
 
 
 def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange]:
-    """Where no record can be believed, file by file, in order; the first ten thousand places."""
+    """Where no record can be believed, file by file but for missing ones, in order; the first ten
+    thousand places."""
     walk = scan(
         store, columns=("store_timestamp_ms",), system_topics=True, verify=True, on_damage="skip"
     )
@@ -101,7 +103,8 @@ def damaged_ranges(store: Store, progress: Progress | None) -> list[DamagedRange
         near = max(0, bisect.bisect_right(ends, start) - 1)
         time_ms = times[near] if times else 0
         while start < last:
-            file_end = (start // size + 1) * size
+            # Missing files are one range: a name far beyond the others leaves millions of them.
+            file_end = last if reason == MISSING_SEGMENT else (start // size + 1) * size
             end = min(last, file_end)
             found.append(DamagedRange(start, end, reason, file_end, time_ms))
             start = end
