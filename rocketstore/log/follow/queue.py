@@ -182,8 +182,8 @@ class FollowerQueue:
         if unit is None:
             return False
         physical_offset, size, _ = unit
-        pre_blank = size == PRE_BLANK_SIZE
-        return dispatched is None or pre_blank or physical_offset + size <= dispatched
+        # Records are dispatched whole: a size that a bit makes larger says nothing of that.
+        return dispatched is None or size == PRE_BLANK_SIZE or physical_offset < dispatched
 
     def _find_end(self, view: ReadView) -> None:
         """Called once: finds the last file that begins with a good unit, then its end by
