@@ -163,10 +163,15 @@ class CommitJournal:
     def after_merge(self, merged: int) -> None:
         """The JSON holds all commits before this block, durably, which a record without commits
         says. 0: there is no JSON yet."""
+        anew = merged > 0 and not self._begun
         self._merged, self._begun = merged, merged > 0
         if self._usable:
             failed = self.failed
             self._write(b"")
+            if anew:  # what else is in the file may be no block of ours, and be told of again
+                at, zeros = _place_of(self._next - 1), bytes(JOURNAL_BYTES)
+                syscalls.pwrite(self._fd, zeros[:at], 0)
+                syscalls.pwrite(self._fd, zeros[at + BLOCK :], at + BLOCK)
             self.sync()
             self.failed = failed
 

@@ -250,6 +250,17 @@ def test_an_older_copy_of_the_journal(
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
+def test_a_journal_of_other_bytes(
+    name: str, bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A merge leaves none of them: the next block would be in doubt after each."""
+    path = shutil.copytree(getattr(bases, name), tmp_path / name)
+    (path / JOURNAL).write_bytes(b"x" * JOURNAL_BYTES)
+    want = RIGHT if name == "clean" else {"idle": 20, "late": 0, "busy": 35}
+    check(invoke, caplog, path, want, "damaged at block")
+
+
+@pytest.mark.parametrize("name", ["clean", "killed"])
 def test_a_directory_in_place_of_the_journal(name: str, bases: Bases, tmp_path: Path) -> None:
     """Commits go to the JSON then, and it is told as long as the directory is there."""
     path = shutil.copytree(getattr(bases, name), tmp_path / name)
