@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-
 from tests.support.small_store import open_small
 
 __all__: list[str] = []
