@@ -54,6 +54,8 @@ KNOWN = (
     (r"verdict: ok, but", r"killed-copy, .*zeros at \d+ of commitlog/"),
     # All commits since the last merge are in the journal alone: an older one is one of a kill before.
     (r"offsets", r"killed-.*rocketstore/group_offsets is an older one"),
+    # Where the checkpoint is lost, a trimmed log begins where its files do: nothing misses the first.
+    (r"lost", r"trimmed, (?=.*rocketstore/checkpoint).*commitlog/\d+ is (gone|named)"),
     # Where the checkpoint is lost, a bit of the last unit says that the log lacks its end: `rebuild`
     # is refused, and `verify` does not know of that.
     (
