@@ -17,7 +17,7 @@ from rocketstore.cli.app import cli
 
 __all__ = ["STEPS_MAX", "Followed", "advised", "follow_the_advice", "run"]
 
-#: Steps after which nothing may be advised any more.
+#: Commands that mend, after which nothing may be advised any more; twice as many steps of any kind.
 STEPS_MAX = 3
 #: Commands that an advice may name.
 COMMANDS = ("recover", "repair", "rebuild", "promote")
@@ -87,7 +87,7 @@ def follow_the_advice(root: Path, shape: Sequence[object] = ()) -> Followed:
     """Runs `verify`, does what it advises, exactly as printed, and again, until it advises nothing.
 
     `shape`: options that describe the store. A fault: an error of `verify`, an advised command that
-    fails, more than `STEPS_MAX` steps.
+    fails, or too many steps.
     """
     found = Followed()
     while True:
@@ -111,7 +111,9 @@ def follow_the_advice(root: Path, shape: Sequence[object] = ()) -> Followed:
         if not step:
             return found
         found.steps.append(step)
-        if len(found.steps) > STEPS_MAX:
+        # What is done by hand first, and who is the master, takes turns of its own.
+        mends = [name for name in found.commands if name != "promote"]
+        if len(mends) > STEPS_MAX or len(found.steps) > 2 * STEPS_MAX:
             found.fault = f"{CIRCLE}: {found.steps}, {verdict['faults'][:3]}"
         if found.fault:
             return found
