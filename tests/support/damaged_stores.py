@@ -51,7 +51,10 @@ KNOWN = (
     # Zeros over the checksum of a record make a record without one, which is served.
     (r"changed", r"zeros at \d+ of commitlog/"),
     # Likewise at the end of the log, where it has no unit yet: `verify` takes it, an open cuts it off.
-    (r"verdict: ok, but", r"killed-copy, .*zeros at \d+ of commitlog/"),
+    (r"verdict: ok, but", r"killed-.*zeros at \d+ of commitlog/"),
+    # The first log file is made of zeros, and the queue that it came from is rebuilt only after repairs.
+    (r"advice: the advice does not end", r"consumequeue/\S+ and commitlog/\S+ are swapped"),
+    (r"advice: the advice does not end", r"commitlog/\S+ and consumequeue/\S+ are swapped"),
     # All commits since the last merge are in the journal alone: an older one is one of a kill before.
     (r"offsets", r"killed-.*rocketstore/group_offsets is an older one"),
     # Where the checkpoint is lost, a trimmed log begins where its files do: nothing misses the first.

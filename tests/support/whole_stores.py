@@ -206,6 +206,7 @@ def make_whole_stores(root: Path, **options: Any) -> dict[str, Base]:
             master.flush()
             with rocketstore.open(root / "copy", replication=to, **SIZES) as copy:
                 _caught_up(copy, master.end_offset)
+                copy.flush()  # of an end that nothing else knows yet, nobody can say that it is lost
                 shoot(f"killed-{name}", root / "copy")
             shoot(name, root / "copy")
     found = {}
