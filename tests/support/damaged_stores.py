@@ -52,7 +52,8 @@ KNOWN = (
     (r"changed", r"zeros at \d+ of commitlog/"),
     # Likewise at the end of the log, where it has no unit yet: `verify` takes it, an open cuts it off.
     (r"verdict: ok, but", r"killed-.*zeros at \d+ of commitlog/"),
-    # The first log file is made of zeros, and the queue that it came from is rebuilt only after repairs.
+    # A few units of garbage say that the log lacks its end: `repair` is refused for a queue that only
+    # `rebuild` makes again, which comes after `repair`.
     (r"advice: the advice does not end", r"consumequeue/\S+ and commitlog/\S+ are swapped"),
     (r"advice: the advice does not end", r"commitlog/\S+ and consumequeue/\S+ are swapped"),
     # All commits since the last merge are in the journal alone: an older one is one of a kill before.
