@@ -19,10 +19,12 @@ from tests.support.paths import ROOT
 
 __all__ = [
     "GENERATIONS",
+    "REFUSAL",
     "Oracle",
     "OracleError",
     "build",
     "build_sources",
+    "empty_files",
     "missing_tools",
     "since",
 ]
@@ -31,6 +33,8 @@ __all__ = [
 GENERATIONS: Final = {"4.9.8": "v4", "5.3.3": "v5", "5.5.1": "v5"}
 JAVA: Final = Path(__file__).parent / "java"
 BUILT: Final = ROOT / "build" / "interop"
+#: What 4.9.8 says to a file without bytes.
+REFUSAL: Final = "load() said no"
 #: What RocketMQ 4 asks of a JVM with modules.
 OPENED: Final = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -42,6 +46,12 @@ OPENED: Final = (
 
 class OracleError(Exception):
     """RocketMQ threw, or its process is gone."""
+
+
+def empty_files(path: Path) -> list[Path]:
+    """Files that were made and had no length yet when their maker died: 5.x removes them."""
+    files = [file for part in ("commitlog", "consumequeue") for file in (path / part).rglob("*")]
+    return [file for file in files if file.is_file() and file.stat().st_size == 0]
 
 
 def since(version: str, release: str) -> bool:
@@ -163,6 +173,13 @@ class Oracle:
 
     def start(self, path: Path, config: Mapping[str, Any]) -> OracleStore:
         return OracleStore(self, path, self.ask("open", path, config=dict(config)))
+
+    def start_again(self, path: Path, config: Mapping[str, Any]) -> OracleStore:
+        """Where a RocketMQ was killed: before 5.0 its operator first removes files without bytes."""
+        if not since(self.version, "5"):
+            for file in empty_files(path):
+                file.unlink()
+        return self.start(path, config)
 
     def warnings(self) -> list[str]:
         """What it logged as a warning or an error since the last call."""

@@ -27,7 +27,15 @@ from tests.interop.crashes import (
 )
 from tests.interop.damages import DAMAGES, Damage, Image, readable_by_them, readable_by_us, sound
 from tests.interop.messages import SMALL, config_of
-from tests.interop.oracle import GENERATIONS, Oracle, OracleError, OracleStore, since
+from tests.interop.oracle import (
+    GENERATIONS,
+    REFUSAL,
+    Oracle,
+    OracleError,
+    OracleStore,
+    empty_files,
+    since,
+)
 from tests.interop.views import Tally, View, of_oracle
 from tests.support import campaign
 
@@ -111,7 +119,7 @@ def test_killed_rocketmq(runner: Runner, tally: Tally, rng: random.Random, tmp_p
             counts["killed while opening"] += kill_while_opening(runner, path, rng)
         image = copy(path, f"image-{number}")
         ours = recovered_by_us(path, ledger, tally, rng)
-        refused = has_empty_file(image) and not since(runner.version, "5")
+        refused = bool(empty_files(image)) and not since(runner.version, "5")
         try:
             theirs, view = recovered_by_them(runner, image, ledger, tally, rng)
         except OracleError as error:
@@ -143,18 +151,9 @@ def test_killed_rocketmq(runner: Runner, tally: Tally, rng: random.Random, tmp_p
     print(f"{rounds.did} rounds: {dict(counts)}")
 
 
-#: What 4.9.8 says to a file that was made and had no length yet when its maker died; 5.x removes it.
-REFUSAL = "load() said no"
-
-
-def has_empty_file(path: Path) -> bool:
-    files = [file for part in ("commitlog", "consumequeue") for file in (path / part).rglob("*")]
-    return any(file.is_file() and file.stat().st_size == 0 for file in files)
-
-
 def kill_while_opening(runner: Runner, path: Path, rng: random.Random) -> bool:
     """Whether it was not open yet."""
-    refused = has_empty_file(path) and not since(runner.version, "5")
+    refused = bool(empty_files(path)) and not since(runner.version, "5")
     runner.jvm = Oracle(runner.version)
     runner.jvm.ask("version")
     try:
@@ -225,6 +224,8 @@ def crashed(version: str, tmp_path_factory: pytest.TempPathFactory) -> Image:
         theirs.settle()
         view = of_oracle(theirs.dump())
         writer.halt()
+    for file in empty_files(path):
+        file.unlink()
     assert ledger.check(view, Tally()) == list(range(DAMAGED_MESSAGES))
     return Image.of(path, view)
 

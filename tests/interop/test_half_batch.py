@@ -76,8 +76,10 @@ def test_rocketmq_goes_on(version: str, tally: Tally, tmp_path: Path, ends: str,
     shutil.copytree(path, image)
     with rocketstore.open(path, config=config_of(SMALL)) as ours:
         view = of_ours(ours)
-    with Oracle(version) as reader, reader.open(image, SMALL) as theirs:
+    with Oracle(version) as reader:
+        theirs = reader.start_again(image, SMALL)
         theirs_view = of_oracle(theirs.dump())
+        theirs.shutdown()
     subset(theirs_view, view, tally)
     wanted = [sent.body for sent in BEFORE] + [message_of(size).body]
     found = bodies(view)

@@ -181,7 +181,7 @@ def test_a_master_that_is_stopped_and_one_that_is_killed(version: str, tmp_path:
     with open_copy(ours, f"127.0.0.1:{port}") as copy:
         for part, killed in enumerate((False, True, False)):
             with Oracle(version) as oracle:
-                master = oracle.start(theirs, settings)
+                master = oracle.start_again(theirs, settings)
                 put_some(master, part, 60)
                 end = master.end()
                 is_at(copy, end)

@@ -131,7 +131,7 @@ def test_a_slave_and_a_master_that_come_again(version: str, tmp_path: Path) -> N
             put_some(store, 1)
             killed.halt()
         with Oracle(version) as again:
-            slave = again.start(theirs, {**SMALL, **SLAVE})
+            slave = again.start_again(theirs, {**SMALL, **SLAVE})
             slave.follow(address)
             is_at(slave, store.end_offset)
             store.close()
