@@ -62,6 +62,8 @@ class _Process:
 
 def make(part: Part, cores: int) -> list[str]:
     """The command of a part."""
+    if part.target == "test":
+        return [sys.executable, "-m", "tests.support.flakes", f"JOBS={cores}"]
     return ["make", "--no-print-directory", part.target, f"JOBS={cores}"]
 
 
