@@ -21,11 +21,13 @@ from tests.interop.views import Fields, Tally, View, expected, of_ours
 from tests.process.other_process import other_process
 
 __all__ = [
+    "HoleError",
     "Indexed",
     "Ledger",
     "copy",
     "keyed",
     "killed",
+    "last_unit",
     "numbered",
     "put_theirs",
     "put_until_killed",
@@ -70,6 +72,25 @@ def number_of(message: Fields) -> int:
     return int(message["body"].partition(b":")[0])
 
 
+class HoleError(AssertionError):
+    """The served messages are not those that were sent, one behind the other; `after` is the physical
+    offset of the last one before that."""
+
+    def __init__(self, text: str, after: int) -> None:
+        super().__init__(text)
+        self.after = after
+
+
+def last_unit(path: Path) -> int:
+    """The largest physical offset in the queues, so far RocketMQ had dispatched when it died; or -1."""
+    last = -1
+    for file in (path / "consumequeue").glob("*/*/*"):
+        data = file.read_bytes()
+        units = struct.iter_unpack(">qiq", data[: len(data) - len(data) % 20])
+        last = max([last, *(offset for offset, size, _ in units if size > 0)])
+    return last
+
+
 @dataclass
 class Ledger:
     """Who was promised what. Numbers are never given twice, so a record that comes back shows."""
@@ -107,7 +128,14 @@ class Ledger:
         served = sorted(view.messages().items())
         found = [number_of(message) for _, message in served]
         wanted = self.kept + self.pending
-        assert found == wanted[: len(found)], "a hole, another order or a message of nobody"
+        if found != wanted[: len(found)]:
+            at = next(n for n, number in enumerate(found) if [number] != wanted[n : n + 1])
+            raise HoleError(
+                "a hole, another order or a message of nobody: "
+                f"{found[max(0, at - 3) : at + 5]} at {served[at][0]} for "
+                f"{wanted[max(0, at - 3) : at + 5]}, {len(found)} of {len(wanted)} messages",
+                served[at - 1][0] if at else -1,
+            )
         assert len(found) >= len(self.kept), f"acknowledged and gone: {self.kept[len(found) :]}"
         queues: dict[tuple[str, int], list[int]] = {}
         for number, (physical_offset, message) in zip(found, served, strict=True):

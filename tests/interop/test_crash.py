@@ -13,11 +13,13 @@ import pytest
 
 import rocketstore
 from tests.interop.crashes import (
+    HoleError,
     Indexed,
     Ledger,
     copy,
     keyed,
     killed,
+    last_unit,
     put_theirs,
     put_until_killed,
     recovered_by_us,
@@ -120,12 +122,19 @@ def test_killed_rocketmq(runner: Runner, tally: Tally, rng: random.Random, tmp_p
         image = copy(path, f"image-{number}")
         ours = recovered_by_us(path, ledger, tally, rng)
         refused = bool(empty_files(image)) and not since(runner.version, "5")
+        dispatched = last_unit(image)
         try:
             theirs, view = recovered_by_them(runner, image, ledger, tally, rng)
         except OracleError as error:
             if not (refused and REFUSAL in str(error)):
                 raise
             tally.know("RocketMQ refuses to load a file without bytes that its death left")
+            view = None
+        except HoleError as error:
+            # Its recovery begins at a file that its checkpoint names, which may lie behind its queues.
+            if not since(runner.version, "5.5") or error.after != dispatched:
+                raise
+            tally.know("messages that RocketMQ had not dispatched when it died, and never does")
             view = None
         served = view or View(0, 0, {}, {})
         subset(served, ours, tally)
