@@ -97,7 +97,6 @@ def read_marks(found: Found) -> recovery.Marks:
         index_from=_index_from(found, own if trusted else None),
         indexed=found.options.config.index_enabled,
         foreign=state.foreign if state is not None else (),
-        record_crc=state is None or state.record_crc,
         progress=load_progress(layout),
         cut_at=ordered_cut(layout),
     )
