@@ -121,6 +121,18 @@ def test_a_file_of_the_log_under_another_name(
     assert bodies(long_path) == before
 
 
+def test_a_last_unit_that_points_behind_the_log(long_path: Path) -> None:
+    """The log has its message: nothing else says that the log lacks an end."""
+    before = bodies(long_path)
+    shutil.rmtree(long_path / "rocketstore")
+    (long_path / "lock").write_text("lock")
+    flip(long_path / "consumequeue" / "orders" / "1" / f"{0:020d}", 9 * 20 + 1)
+    found = follow_the_advice(long_path, SHAPE)
+    assert not found.fault
+    assert found.commands == ["rebuild"]
+    assert bodies(long_path) == before
+
+
 def test_files_of_the_log_with_the_names_of_each_other(long_path: Path) -> None:
     before = bodies(long_path)
     between = long_path / "between"
