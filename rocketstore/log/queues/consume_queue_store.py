@@ -164,9 +164,9 @@ class ConsumeQueueStore:
             found = max(found, end)
         return found
 
-    def truncate(self, physical_offset: int) -> int:
+    def truncate(self, physical_offset: int, *, whole: bool) -> int:
         """Clears units at or beyond `physical_offset` in every queue; returns in how many."""
-        return sum(queue.truncate_from(physical_offset) for queue in self.all())
+        return sum(queue.truncate_from(physical_offset, whole=whole) for queue in self.all())
 
     def settle(self, refilled: Collection[tuple[str, int]], *, trimmed: bool) -> None:
         """After an open has dispatched what was missing: pre-blanks for unwritten units that have
