@@ -301,6 +301,22 @@ static bool rs_record_crc_defaced(const rs_record *record, rs_crc32_kernel kerne
     return stored <= INT32_MAX && rs_crc31(kernel, record->start, checked) == stored;
 }
 
+bool rs_record_crc_blotted(const rs_record *record)
+{
+    static const char form[] = RS_RECORD_CRC_NAME "\x01" "0000000000" "\x02";
+    static_assert(sizeof form - 1 == RS_RECORD_CRC_SIZE, "all of a record CRC");
+    if (record->properties.size < RS_RECORD_CRC_SIZE)
+        return false;
+    const uint8_t *at = record->start + record->size - RS_RECORD_CRC_SIZE;
+    bool zeros = false;
+    for (size_t i = 0; i < RS_RECORD_CRC_SIZE; i++) {
+        zeros |= at[i] == 0;
+        if (at[i] && at[i] != (uint8_t)form[i] && !(form[i] == '0' && at[i] >= '0' && at[i] <= '9'))
+            return false;
+    }
+    return zeros;
+}
+
 rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, unsigned what,
                            rs_crc32_kernel kernel)
 {
@@ -313,7 +329,8 @@ rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, uns
     if (!(what & RS_VERIFY_RECORD_CRC))
         return RS_OK;
     if (!rs_record_crc_find(record, &stored))
-        return rs_record_crc_defaced(record, kernel) ? RS_BAD_RECORD_CRC : RS_OK;
+        return rs_record_crc_defaced(record, kernel) ? RS_BAD_RECORD_CRC
+               : rs_record_crc_blotted(record) ? RS_BAD_PROPERTIES : RS_OK;
     if (rs_crc31(kernel, record->start, record->size - RS_RECORD_CRC_SIZE) != stored)
         return RS_BAD_RECORD_CRC;
     return RS_OK;

@@ -106,6 +106,10 @@ rs_status rs_record_verify(const rs_record *record, int64_t physical_offset, uns
  * looked at: were it, a change of that separator would take the protection away and pass unnoticed. */
 bool rs_record_crc_find(const rs_record *record, uint32_t *crc);
 
+/* Whether zeros lie over the record CRC: each of its bytes is zero or one that it can have. A record
+ * that was written in part looks so, and one that lost its end; no other has such properties. */
+bool rs_record_crc_blotted(const rs_record *record);
+
 /* Transaction type bits of a sysFlag: 0 none, 4 prepared, 8 commit, 12 rollback. */
 static inline uint32_t rs_transaction_type(uint32_t sys_flag)
 {

@@ -21,16 +21,13 @@ static bool has_nul(rs_span text)
 
 /* A record CRC has no NUL in it, so that of a record written in part either fails or is seen here.
  */
-static rs_status untorn(const rs_record *record, size_t end_size)
+static rs_status untorn(const rs_record *record)
 {
-    rs_span end = record->properties;
-    if (end.size > end_size) {
-        end.bytes += end.size - end_size;
-        end.size = end_size;
-    }
+    const rs_span end = record->properties;
+    const bool cut = end.size && end.bytes[end.size - 1] == 0;
     if (has_nul(record->topic))
         return RS_BAD_TOPIC;
-    return has_nul(end) ? RS_BAD_PROPERTIES : RS_OK;
+    return cut || rs_record_crc_blotted(record) ? RS_BAD_PROPERTIES : RS_OK;
 }
 
 rs_status rs_scan_judge(const rs_scan *scan, size_t position, rs_record *record, bool *stale)
@@ -48,7 +45,7 @@ rs_status rs_scan_judge(const rs_scan *scan, size_t position, rs_record *record,
         status = RS_OK;
     if (status != RS_OK || !(scan->verify & RS_SCAN_UNTORN))
         return status;
-    return untorn(record, scan->verify & RS_SCAN_UNTORN_CRC ? RS_RECORD_CRC_SIZE : 1);
+    return untorn(record);
 }
 
 rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record)

@@ -16,11 +16,9 @@ typedef struct rs_scan {
     rs_crc32_kernel kernel;
 } rs_scan;
 
-/* RS_SCAN_UNTORN refuses a record with a NUL in its topic or at the end of its properties; with
- * RS_SCAN_UNTORN_CRC, where the store appends record CRCs, anywhere in the bytes of one. Where the
- * ground was zeroed before, that is how a record looks that was written in part and lost its record
- * CRC. */
-enum { RS_SCAN_LENIENT = 4, RS_SCAN_UNTORN = 8, RS_SCAN_UNTORN_CRC = 16 };
+/* RS_SCAN_UNTORN refuses a record with a NUL in its topic, at the end of its properties or in its
+ * record CRC. Where the ground was zeroed before, that is how a record looks that was written in part. */
+enum { RS_SCAN_LENIENT = 4, RS_SCAN_UNTORN = 8 };
 
 /* What a walk has seen. Zero it, set the two offsets to -1, and pass it on from walk to walk: times
  * are compared over file ends. */

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.dispatch.missing_units import find_missing, looked_at
 from rocketstore.log.index.names import names_in
 from rocketstore.log.index.soundness import begins_late, ends_early, has_gaps, look_at_index
 from rocketstore.log.index.store import IndexStore
@@ -70,7 +71,7 @@ def read_marks(found: Found) -> recovery.Marks:
         # Before recovery stores a checkpoint; an open that is refused changes nothing.
         queues.forget_ends()
     if not trusted and (len(queues) or batch_topics(layout)):
-        derived_end = max(queues.max_physical_end(found.log.end_offset), batches_end(layout), 0)
+        derived_end = max(_pointed_end(found, found.log.end_offset), batches_end(layout), 0)
     if trusted and own is not None:
         names = own.queue_count, own.queues_digest
         lost = has_lost_any(queues, names, own.dispatched)
@@ -80,7 +81,7 @@ def read_marks(found: Found) -> recovery.Marks:
         dispatch_from = 0 if lost else None  # D-18
         # An older copy in their place leaves queue files that it has not.
         if clean_stop and not is_untouched(layout):
-            pointed = queues.max_physical_end(own.flushed)
+            pointed = _pointed_end(found, own.flushed)
     page = found.page
     shown = page.shown if page is not None else shown_in_this_boot(layout.positions)
     return recovery.Marks(
@@ -97,10 +98,22 @@ def read_marks(found: Found) -> recovery.Marks:
         index_from=_index_from(found, own if trusted else None),
         indexed=found.options.config.index_enabled,
         foreign=state.foreign if state is not None else (),
-        record_crc=state is None or state.record_crc,
         progress=load_progress(layout),
         cut_at=ordered_cut(layout),
     )
+
+
+def _pointed_end(found: Found, log_end: int) -> int:
+    """End of the last record that any queue has; -1 when there is no unit at all. One that lies
+    beyond `log_end` is lost only where the log has no later message of its queue: else its unit is
+    wrong, as `verify` says."""
+    log, queues = found.log, found.queues
+    end = queues.max_physical_end(log_end, {})
+    if end <= log_end or not log.files:
+        return end
+    parts = looked_at(log, log.begin_offset, log.end_offset, whole=True)
+    missing = find_missing(log, queues, parts, batch_topics(found.layout))
+    return queues.max_physical_end(log_end, {place: one.last for place, one in missing.items()})
 
 
 def _index_from(found: Found, own: OwnCheckpoint | None) -> int | None:

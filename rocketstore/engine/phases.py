@@ -328,25 +328,23 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         listener=listener,
     )
     returned = ReturnedTopics(layout, queues)
-    if report.mode != "clean":
-        queues.truncate(report.end)
+    whole = request.options.check_queues
+    if whole or report.mode != "clean":
+        opening.stop.changes()
+        if queues.truncate(report.end, whole=whole) and report.mode == "clean":
+            queues.forget_ends()  # they count the units that pointed behind the log
     gaps = GapBudget(sum(file.size for file in recovered.log.files))
     report = _made_good(opening, recovered, report, gaps)
     # A log that was lost begins again further on: there is nothing to dispatch before it.
     index_start = max(report.index_start, report.begin)
     dispatcher.start_at(min(max(report.dispatch_start, report.begin), index_start), index_start)
     catch_up = CatchUp(
-        layout,
-        positions,
-        queues,
-        recovered.checkpoint,
-        on_progress=recovered.told,
-        file=None if request.lock is None else opening.own_file,
-    )
+        layout, positions, queues, recovered.checkpoint,
+        on_progress=recovered.told, file=None if request.lock is None else opening.own_file,
+    )  # fmt: skip
     dispatcher.bound_gaps(gaps, report.dispatch_start)
     catch_up.run(dispatcher, index, report.end)
     dispatcher.bound_gaps(None)
-    whole = request.options.check_queues
     report = with_unplaced(report, recovered.log, queues, layout, whole=whole)
     if whole:
         report = with_losses(report, unreadable_messages(queues, recovered.log, report))

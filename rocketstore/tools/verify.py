@@ -128,7 +128,7 @@ def verify(
         segments = _open_segments(layout, findings)
         growing = seen.state != "none"
         own = None if growing else own_checkpoint(layout, findings)
-        begin = _begin(segments, own)
+        begin = _begin(segments, own, seen.state, findings)
         waiting = waiting_records(layout, config, seen.state, watch, findings)
         scope = Scope(
             begin,
@@ -191,11 +191,18 @@ def _has_index(layout: StoreLayout, own: OwnCheckpoint | None) -> bool:
     return RocketmqCheckpoint(layout.checkpoint).load().index_ms > 0
 
 
-def _begin(segments: Sequence[MappedFile], own: OwnCheckpoint | None) -> int:
-    """Where the log begins. A log that was given up goes on where our checkpoint says."""
-    if segments:
-        return segments[0].start_offset
-    return 0 if own is None else own.minimum
+def _begin(
+    segments: Sequence[MappedFile], own: OwnCheckpoint | None, writer: str, findings: Findings
+) -> int:
+    """Where the log begins. A log that was given up goes on where our checkpoint says. Without that
+    nothing but `writer`, one of ours, knows what was trimmed."""
+    if not segments:
+        return 0 if own is None else own.minimum
+    begin = segments[0].start_offset
+    if begin and own is None and writer not in ("live", "recovering"):
+        text = f"the log begins at {begin}, what lay in front counts as trimmed; {NAME_THEM}"
+        findings.notice("log", segments[0].path, text, code="trimmed")
+    return begin
 
 
 def _minimum(segments: Sequence[MappedFile], own: OwnCheckpoint | None, begin: int) -> int:
@@ -328,10 +335,6 @@ def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
             _wrong_length(findings, path, start, (length, size), last=last)
         if length:
             segments.append(MappedFile.open(path, start, min(length, size), "read"))
-    if segments and segments[0].start_offset > 0 and not rocketstore_wrote_last(layout):
-        begin = segments[0].start_offset
-        text = f"the log begins at {begin}, what lay in front counts as trimmed; {NAME_THEM}"
-        findings.notice("log", segments[0].path, text)
     return segments
 
 

@@ -121,6 +121,33 @@ def test_a_file_of_the_log_under_another_name(
     assert bodies(long_path) == before
 
 
+def test_a_queue_that_ends_low_behind_units_of_a_lost_end(long_path: Path) -> None:
+    """Units that do not rise: those that point behind the log are found in front of its last one."""
+    queue = long_path / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    units = bytearray(queue.read_bytes())
+    end = -(-len(units.rstrip(b"\0")) // 20) * 20
+    units[end - 20 : end] = units[:20]
+    queue.write_bytes(units)
+    log_file(long_path, 2 << 20).unlink()
+    found = follow_the_advice(long_path, SHAPE)
+    assert not found.fault
+    assert found.verdicts[-1]["ok"]
+    left = [number for number, _ in bodies(long_path)["orders", 0]]
+    assert left == [*range(len(left))]
+
+
+def test_a_last_unit_that_points_behind_the_log(long_path: Path) -> None:
+    """The log has its message: nothing else says that the log lacks an end."""
+    before = bodies(long_path)
+    shutil.rmtree(long_path / "rocketstore")
+    (long_path / "lock").write_text("lock")
+    flip(long_path / "consumequeue" / "orders" / "1" / f"{0:020d}", 9 * 20 + 1)
+    found = follow_the_advice(long_path, SHAPE)
+    assert not found.fault
+    assert found.commands == ["rebuild"]
+    assert bodies(long_path) == before
+
+
 def test_files_of_the_log_with_the_names_of_each_other(long_path: Path) -> None:
     before = bodies(long_path)
     between = long_path / "between"

@@ -136,3 +136,13 @@ def test_a_log_of_another_program_that_begins_late_is_noticed(
     result = invoke("verify", long_path, *SHAPE)
     assert text in result.stderr
     assert "--commit-log-dir has to name all of them" in result.stderr
+
+
+def test_a_log_without_a_checkpoint_that_begins_late_is_noticed(
+    invoke: Invoke, long_path: Path
+) -> None:
+    """Our own log as well: the checkpoint is all that knows where it should begin."""
+    (long_path / "rocketstore" / "checkpoint").unlink()
+    log_file(long_path, 0).unlink()
+    result = invoke("verify", long_path, *SHAPE)
+    assert f"the log begins at {SEGMENT}, what lay in front counts as trimmed" in result.stderr

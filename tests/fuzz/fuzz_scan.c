@@ -95,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const unsigned both = RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC;
     static const unsigned kinds[] = {
         0, RS_VERIFY_BODY_CRC, both, both | RS_SCAN_LENIENT, both | RS_SCAN_UNTORN,
-        both | RS_SCAN_UNTORN | RS_SCAN_UNTORN_CRC, both | RS_SCAN_LENIENT | RS_SCAN_UNTORN,
+        both | RS_SCAN_LENIENT | RS_SCAN_UNTORN,
     };
     unsigned verify = kinds[(size ? data[size - 1] : 0) % (sizeof kinds / sizeof *kinds)];
     check_magics(data, size);

@@ -65,17 +65,22 @@ class Followed:
             for one in verdict[kind]
         )
 
-    def names_place(self, root: Path, physical_offset: int) -> bool:
+    def tells(self, place: tuple[str, int, int], physical_offset: int) -> bool:
+        """Whether a verdict told of this message in any way."""
+        return self.names(*place) or self.names_place(physical_offset)
+
+    def names_place(self, physical_offset: int) -> bool:
         """Whether a verdict has a fault at the place of this record in the log, or has counted it among
-        those that the next open cuts off."""
-        cuts = [
-            [int(number) for number in re.findall(r"[0-9]+", found)]
+        those that the next open cuts off, or that were trimmed."""
+        said = {"cut": r"\[([0-9]+), ([0-9]+)\)", "trimmed": r"begins at ()([0-9]+)"}
+        ranges = [
+            (int(start or 0), int(end))
             for verdict in self.verdicts
             for one in verdict["notices"]
-            if one["code"] == "cut"
-            for found in re.findall(r"\[[0-9]+, [0-9]+\)", one["reason"])
+            if one["code"] in said
+            for start, end in re.findall(said[one["code"]], one["reason"])
         ]
-        return any(start <= physical_offset < end for start, end in cuts) or any(
+        return any(start <= physical_offset < end for start, end in ranges) or any(
             fault["position"] + int(Path(fault["file"]).name) == physical_offset
             for verdict in self.verdicts
             for fault in verdict["faults"]

@@ -48,23 +48,11 @@ __all__ = ["DamagedStores"]
 #: Faults that are known, and what was done to which store: a store with such a fault is not judged
 #: further, but for `--only`.
 KNOWN = (
-    # Zeros over the checksum of a record make a record without one, which is served.
-    (r"changed", r"zeros at \d+ of commitlog/"),
-    # Likewise at the end of the log, where it has no unit yet: `verify` takes it, an open cuts it off.
-    (r"verdict: ok, but", r"killed-.*zeros at \d+ of commitlog/"),
-    # A few units of garbage say that the log lacks its end: `repair` is refused for a queue that only
-    # `rebuild` makes again, which comes after `repair`.
-    (r"advice: the advice does not end", r"consumequeue/\S+ and commitlog/\S+ are swapped"),
-    (r"advice: the advice does not end", r"commitlog/\S+ and consumequeue/\S+ are swapped"),
-    # All commits since the last merge are in the journal alone: an older one is one of a kill before.
-    (r"offsets", r"killed-.*rocketstore/group_offsets is an older one"),
-    # Where the checkpoint is lost, a trimmed log begins where its files do: nothing misses the first.
-    (r"lost", r"trimmed, (?=.*rocketstore/checkpoint).*commitlog/\d+ is (gone|named)"),
-    # Where the checkpoint is lost, a bit of the last unit says that the log lacks its end: `rebuild`
-    # is refused, and `verify` does not know of that.
+    # All commits since the last merge are in the journal alone: an older one is one of a kill before,
+    # and so is one with zeros over all of them.
     (
-        r"advice: the advice does not end",
-        r"(?=.*rocketstore/checkpoint).*bit \d at \d+ of consumequeue/",
+        r"offsets",
+        r"killed-.*(rocketstore/group_offsets is an older|\d{3,} zeros at \d+ of \S+/group_o)",
     ),
 )
 #: Seconds of one store on the clock: other processes may have the cores.
@@ -264,7 +252,8 @@ class _Judge:
             if now < was and not inner and key not in named and not words:
                 self.said.append(f"offsets: {seen.face}: {key} from {was} to {now} without a word")
                 return
-        silent = not (seen.heard or report.lost) and verdict["ok"]
+        told = seen.heard or report.lost or "counts as trimmed" in str(report.notes)
+        silent = not told and verdict["ok"]
         fewer = seen.delayed < self.base.delayed or seen.half < self.base.half
         if seen.face == "rw" and silent and fewer and self.timers:
             self.said.append(
@@ -273,13 +262,13 @@ class _Judge:
             )
 
     def _truth(self, seen: list[Seen], followed: Followed) -> None:
-        """What `verify` finds no fault in, every face serves."""
+        """What `verify` finds no fault in, every face serves, but for what it tells in a notice."""
         if not followed.verdicts[0]["ok"]:
             return
         for one in seen:
-            missing = next(self._missing(one), None)
+            missing = [known for known in self._missing(one) if not followed.tells(*known)]
             if one.error or one.errors or missing:
-                what = one.error or one.errors or missing
+                what = one.error or one.errors or missing[0]
                 self.said.append(f"verdict: ok, but {one.face}: {what}")
                 return
 
@@ -288,17 +277,15 @@ class _Judge:
         if followed.fault or not followed.steps:
             return
         first, last = followed.verdicts[0], followed.verdicts[-1]
-        root = self.work / "mended"
         missing = dict(self._missing(end))
         # Where a queue is damaged, too, nothing but the range of the log is known of its messages.
         ranges = self.several and any(
-            {"log", "lost"} & {*verdict["kinds"]} or "counts as trimmed" in str(verdict["notices"])
-            for verdict in followed.verdicts
+            {"log", "lost"} & {*verdict["kinds"]} for verdict in followed.verdicts
         )
         unnamed = [
             place
             for place, where in missing.items()
-            if not (ranges or followed.names(*place) or followed.names_place(root, where))
+            if not (ranges or followed.tells(place, where))
         ]
         if unnamed and not (end.error or end.errors):
             self.said.append(f"lost: {len(unnamed)} not named, {unnamed[0]}; did {followed.steps}")

@@ -299,7 +299,6 @@ cdef extern from "rs_scan.h" nogil:
     enum:
         RS_SCAN_LENIENT
         RS_SCAN_UNTORN
-        RS_SCAN_UNTORN_CRC
     void rs_scan_fetch_ends(const uint8_t *at, size_t left, size_t size)
     ctypedef struct rs_walked:
         size_t end

@@ -7,7 +7,6 @@ VERIFY_BODY_CRC: int
 VERIFY_RECORD_CRC: int
 VERIFY_LENIENT: int
 VERIFY_UNTORN: int
-VERIFY_UNTORN_CRC: int
 
 @final
 class ScanResult:

@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
-    RS_SCAN_LENIENT, RS_SCAN_UNTORN, RS_SCAN_UNTORN_CRC, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
+    RS_SCAN_LENIENT, RS_SCAN_UNTORN, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
     RS_OK, rs_load32, rs_record, rs_scan, rs_scan_budget, rs_scan_find_magic,
     rs_scan_find_magic_plain, rs_scan_record, rs_scan_resynchronise, rs_scan_walk, rs_status,
     rs_walked,
@@ -25,8 +25,6 @@ VERIFY_RECORD_CRC = RS_VERIFY_RECORD_CRC
 VERIFY_LENIENT = RS_SCAN_LENIENT
 #: A record that looks as if it was written in part is refused: for ground that was zeroed.
 VERIFY_UNTORN = RS_SCAN_UNTORN
-#: With it, where the store appends record CRCs.
-VERIFY_UNTORN_CRC = RS_SCAN_UNTORN_CRC
 
 cdef enum:
     # The GIL is kept for less than this: giving it up costs more.

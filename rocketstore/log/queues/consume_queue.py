@@ -285,24 +285,28 @@ class ConsumeQueue:
             self.end.value = 0
             self._min_for = -1
 
-    def truncate_from(self, physical_offset: int) -> bool:
+    def truncate_from(self, physical_offset: int, *, whole: bool = False) -> bool:
         """Clears, on disk, the first unit at or beyond `physical_offset` and all bytes after it.
         Files that hold nothing else are removed, except for the first. Whether it cleared
-        something."""
+        something. `whole`: looks for that unit in all files. Else it is found from the end on, if
+        the units rise."""
         with self._files.lock():
-            self._snapshot()
-            changed = self._truncate_from(physical_offset)
+            files = self._snapshot()
+            starts = (each.start_offset for each in files if _reaches(each, physical_offset))
+            changed = self._truncate_from(physical_offset, next(starts, -1) if whole else -1)
             if changed:
                 self._files.note_change()
             return changed
 
-    def _truncate_from(self, physical_offset: int) -> bool:
+    def _truncate_from(self, physical_offset: int, reached: int) -> bool:
+        """`reached`: start of the file with the first of these units; -1: not known."""
         changed = False
         while (last := self._files.last) is not None:
             before = self.end.value
-            if self._ends_below(last, physical_offset):
+            if reached < 0 and self._ends_below(last, physical_offset):
                 break
-            left = queue_file.cut(last, physical_offset)
+            behind = last.start_offset > reached >= 0
+            left = 0 if behind else queue_file.cut(last, physical_offset)
             self.end.value = last.start_offset // UNIT_SIZE + left
             if self.end.value < before:
                 changed = True
@@ -353,3 +357,11 @@ class ConsumeQueue:
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, max_offset={self.max_offset})"
+
+
+def _reaches(file: MappedFile, physical_offset: int) -> bool:
+    """Whether any unit points to a record at or beyond `physical_offset`."""
+    return (
+        queue_file.first_kept(file, 0, file.size // UNIT_SIZE, physical_offset)
+        < file.size // UNIT_SIZE
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
@@ -151,21 +151,22 @@ class ConsumeQueueStore:
         with self._lock():
             return sum(map(len, self._queues.values()))
 
-    def max_physical_end(self, log_end: int) -> int:
+    def max_physical_end(self, log_end: int, later: Mapping[tuple[str, int], int]) -> int:
         """End of the last record that any queue has; -1 when there is no unit at all. A queue that
-        points beyond `log_end`, and whose units can be none, does not count."""
+        points beyond `log_end` does not count where its units can be none, or where the log has a
+        `later` message of it, by the last queue offset that its units lack."""
         found = -1
         for queue in self.all():
-            end = queue.physical_end
-            if end > log_end and not queue.is_believed:
+            end, known = queue.physical_end, later.get((queue.topic, queue.queue_id), -1)
+            if end > log_end and (known + 1 >= queue.written_end or not queue.is_believed):
                 logger.error("%s: the last file holds bytes that are no units", queue.directory)
                 continue
             found = max(found, end)
         return found
 
-    def truncate(self, physical_offset: int) -> int:
+    def truncate(self, physical_offset: int, *, whole: bool) -> int:
         """Clears units at or beyond `physical_offset` in every queue; returns in how many."""
-        return sum(queue.truncate_from(physical_offset) for queue in self.all())
+        return sum(queue.truncate_from(physical_offset, whole=whole) for queue in self.all())
 
     def settle(self, refilled: Collection[tuple[str, int]], *, trimmed: bool) -> None:
         """After an open has dispatched what was missing: pre-blanks for unwritten units that have

@@ -44,9 +44,8 @@ class Marks:
     #: Whether there is an index now; without one nothing has to catch up, and nothing is known of
     #: it.
     indexed: bool = True
-    #: Ranges that other programs wrote, and whether our records have a record CRC (store.json).
+    #: Ranges that other programs wrote (store.json).
     foreign: tuple[tuple[int, int], ...] = ()
-    record_crc: bool = True
     #: What a recovery that was stopped half-way left; counts only with our checkpoint.
     progress: RecoveryProgress | None = None
     #: Where the log is to end although records follow: an order from outside; None without one.

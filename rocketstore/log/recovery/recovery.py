@@ -286,7 +286,6 @@ class _Recovery:
             clean=resumed.clean if resumed is not None else self.marks.clean,
             check_crc=check_crc,
             foreign=EVERYWHERE if self.another else self.marks.foreign,
-            record_crc=self.marks.record_crc,
             contradicted=own is not None and self.marks.pointed > own.flushed,
         )
         limit = self._limit(rules)

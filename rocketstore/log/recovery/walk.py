@@ -19,7 +19,6 @@ from rocketstore._native.format.scanner import (
     VERIFY_LENIENT,
     VERIFY_RECORD_CRC,
     VERIFY_UNTORN,
-    VERIFY_UNTORN_CRC,
     SearchBudget,
     read_message,
     resynchronise,
@@ -63,8 +62,6 @@ class Rules:
     clean: bool
     #: Whether body CRCs are compared.
     check_crc: bool = True
-    #: Whether records of rocketstore have a record CRC.
-    record_crc: bool = True
     #: Ranges whose record CRCs may be stale; `EVERYWHERE` where another program shows.
     foreign: tuple[tuple[int, int], ...] = ()
     #: Whether queues have records beyond D after a clean stop there: the log is an older copy.
@@ -169,7 +166,7 @@ class LogWalk:
         verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC if rules.check_crc else 0
         if offset >= rules.durable >= 0:
             # Only here can a record have been written in part.
-            verify |= VERIFY_UNTORN | (VERIFY_UNTORN_CRC if rules.record_crc else 0)
+            verify |= VERIFY_UNTORN
         elif rules.durable >= 0:
             until = min(until, rules.durable)
         for start, end in rules.foreign:
