@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.missing_units import find_missing, looked_at
 from rocketstore.log.index.names import names_in
-from rocketstore.log.index.soundness import begins_late, ends_early, has_gaps, look_at_index
+from rocketstore.log.index.soundness import begins_late, has_gaps, look_at_index, was_cut_short
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.ordered_cut import ordered_cut
 from rocketstore.log.layout.positions_page import shown_in_this_boot
@@ -143,11 +143,13 @@ def _index_from(found: Found, own: OwnCheckpoint | None) -> int | None:
 
 
 def _lacks_ends(found: Found, own: OwnCheckpoint, index: IndexStore) -> bool:
-    """Whether our index lacks keys at an end of the log, as an older copy of a file does. At the end
-    only a clean stop tells."""
+    """Whether our index lacks keys of the log, as an older copy of a file does. At its end and
+    between two files only a clean stop tells."""
     if not any(not segment.header().empty for segment in index.files):
         return False  # then our checkpoint counts none
     stopped = found.clean and own.clean and own.cut < 0 and own.indexed >= own.flushed
     return begins_late(found.log, index, own.minimum) or (
-        stopped and ends_early(found.log, index, own.last_record_start)
+        stopped
+        and not is_untouched(found.layout)
+        and (has_gaps(found.log, index) or was_cut_short(found.log, index, own.flushed))
     )

@@ -104,6 +104,24 @@ def test_a_record_with_another_queue_offset(plain_path: Path, bit: int) -> None:
     assert served == [*((n, b"%d" % (2 * n)) for n in range(50) if n != 25), *far]
 
 
+def test_a_record_that_names_a_later_prepared_message(plain_path: Path) -> None:
+    """It is served, and no command changes it. It was a fault beside others only, for which `repair` was advised
+    without an end."""
+    where = fiftieth(plain_path)
+    changed(plain_path, where, lambda data, at: data.__setitem__(at + 78, 1))
+    changed(plain_path, where - 500, flip_body)
+    found = follow_the_advice(plain_path, SHAPE)
+    assert not found.fault
+    assert found.commands == ["repair"]
+    assert found.verdicts[-1]["ok"]
+    assert (25, b"50") in bodies(plain_path)["orders", 0]
+
+
+def flip_body(data: bytearray, at: int) -> None:
+    """Of the first record at or behind a place."""
+    data[data.index(b"\xda\xa3\x20\xa7", at) + 84] ^= 1
+
+
 @pytest.mark.parametrize("target", [3 << 20, 9 << 20, 1 << 40, (1 << 20) + 1, 5])
 @pytest.mark.parametrize("source", [0, 1 << 20, 2 << 20])
 @pytest.mark.parametrize("crashed", [False, True], ids=["clean", "crashed"])

@@ -19,6 +19,7 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage
 from tests.cli.conftest import Invoke, invoke
 from tests.process.other_process import SMALL, TOPIC, open_small, other_process
+from tests.support.advice import follow_the_advice
 from tests.support.made_store import BODY_AT, write_at
 
 __all__ = ["invoke"]
@@ -126,6 +127,21 @@ def test_one_damaged_record_takes_itself_alone(
     with open_small(store.root, **OPTIONS) as opened:
         assert opened.end_offset == store.end
         assert [int(bytes(m.body).partition(b":")[0]) for m in opened.consumer(TOPIC)] == others
+
+
+def test_the_advice_for_a_last_record_without_a_size_ends(killed: Kill) -> None:
+    """An open keeps it as damage; `verify` called it a lost end, which `recover` was to give up, again and again."""
+    store = killed("disk")
+    write_at(store.log, store.starts[-1], b"\x7a\x91\x07\x55")
+    found, report = readable(store.root, "r+")
+    assert found == list(range(COUNT - 1))
+    assert [(one.start, one.end) for one in report.damage] == [(store.starts[-1], store.end)]
+    verdict = tools.verify(store.root, **SHAPE)
+    assert [(one.kind, one.position) for one in verdict.faults] == [("log", store.starts[-1])]
+    followed = follow_the_advice(store.root, " ".join(shape()).replace("=", " ").split())
+    assert not followed.fault
+    assert followed.commands == ["repair"]
+    assert tools.verify(store.root, **SHAPE).ok
 
 
 def test_what_readers_were_shown_is_kept_whatever_is_left_of_it(killed: Kill) -> None:

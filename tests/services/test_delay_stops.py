@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +177,37 @@ def test_copies_stay_within_the_window(
         clock.advance(1)
         wait_until(lambda: b"end" in bodies(store))
         assert bodies(store) == [*(b"%d" % n for n in range(30)), b"end"]
+
+
+@pytest.mark.parametrize("name", ["config", "rocketstore/timers"])
+def test_an_older_copy_of_what_is_stored_delivers_nothing_twice(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """However far the log has come since: what a clean stop stored would name its end."""
+    monkeypatch.setattr(already, "WINDOW_BYTES", 1024)
+    monkeypatch.setattr(already, "MARGIN_BYTES", 0)
+    path, older = tmp_path / "store", tmp_path / "older"
+    with open_small(path, clock=clock) as store:
+        writer = store.writer("orders")
+        writer.put(b"first", deliver_after=timedelta(seconds=1))
+        clock.advance(1)
+        wait_until(lambda: bodies(store) == [b"first"])
+        writer.put(b"level", delay_level=1)
+        writer.put(b"timer", deliver_after=timedelta(seconds=1))
+    shutil.copytree(path / name, older)
+    with open_small(path, clock=clock) as store:
+        for _ in range(8):
+            store.writer("other").put(b"x" * 900)
+        clock.advance(1)
+        wait_until(lambda: len(bodies(store)) == 3)
+    shutil.rmtree(path / name)
+    older.rename(path / name)
+    with open_small(path, clock=clock) as store:
+        store.writer("orders").put(b"level end", delay_level=1)
+        store.writer("orders").put(b"timer end", deliver_after=timedelta(seconds=1))
+        clock.advance(1)
+        wait_until(lambda: {b"level end", b"timer end"} <= set(bodies(store)))
+        assert sorted(bodies(store)[1:]) == [b"level", b"level end", b"timer", b"timer end"]
 
 
 def test_the_file_is_as_rocketmq_reads_it(tmp_path: Path, clock: ManualClock) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.services.delay import delivery, offsets, progress, timer_file, timer_table
+from rocketstore.services.delay.timer_table import TimerTable
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import bodies, crash, read, refuse
 from tests.services.timer_tools import put_at, saved, settled, state_of, timers_of
@@ -289,3 +292,12 @@ def test_a_log_that_was_cut(tmp_path: Path, clock: ManualClock) -> None:
     with open_small(short, clock=clock) as store:
         settled(store)
         assert bodies(store) == [b"a"]
+
+
+def test_a_deep_file_of_timers_is_of_no_use(tmp_path: Path) -> None:
+    """Its checksum is right: the timers are read from their topic."""
+    layout = StoreLayout(tmp_path)
+    layout.timers.mkdir(parents=True)
+    text = b"[" * 100_000
+    layout.timer_state.write_bytes(b"%08x\n" % zlib.crc32(text) + text)
+    assert timer_file.load(layout, TimerTable()) is None

@@ -12,6 +12,7 @@ cdef extern from "rs_format.h":
     const uint32_t RS_MAGIC_BLANK
     enum:
         RS_AT_MAGIC
+        RS_AT_PHYSICAL_OFFSET
         RS_RECORD_SIZE_MIN
         RS_RECORD_CRC_SIZE
         RS_BLANK_SIZE_MIN
@@ -33,6 +34,8 @@ MAGIC_V1, MAGIC_V2, MAGIC_BLANK = RS_MAGIC_V1, RS_MAGIC_V2, RS_MAGIC_BLANK
 #: The magic of a blank as it lies in the file, MAGIC_AT bytes behind where the blank or record begins.
 BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big")
 MAGIC_AT = RS_AT_MAGIC
+#: Where a record names its own physical offset, 8 bytes.
+PHYSICAL_OFFSET_AT = RS_AT_PHYSICAL_OFFSET
 #: Size of a blank at least: its length and its magic.
 BLANK_BYTES = RS_BLANK_SIZE_MIN
 #: Size of a record at least: hosts of IPv4, a topic of one byte, no body, no properties.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
-__all__ = ["begins_late", "drop_all", "ends_early", "has_gaps", "look_at_index", "was_cut_short"]
+__all__ = ["begins_late", "drop_all", "has_gaps", "look_at_index", "was_cut_short"]
 
 #: Records at the begin of a log among which one with keys is looked for, a count.
 KEYS_LOOKED_FOR: Final = 4096
@@ -73,18 +73,6 @@ def _begun_below(files: Sequence[IndexSegment], indexed: int) -> Sequence[IndexS
         if not header.empty and header.begin_offset < indexed
     )
     return files[: max(below, default=0)]
-
-
-def ends_early(log: MappedFileQueue, index: IndexStore, last_record_start: int) -> bool:
-    """Whether the last record of the log has keys, and the last entry is of an earlier one."""
-    file = log.find(last_record_start)
-    if file is None or index.end_physical_offset > last_record_start:
-        return False
-    try:
-        place = last_record_start - file.start_offset
-        return _has_entry(read_message(file, place, file.size, verify=0))
-    except (CorruptRecordError, ReadFailedError):
-        return False
 
 
 def _has_entry(message: Message) -> bool:

@@ -13,14 +13,25 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.constants import (
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    RECORD_BYTES_MIN,
+)
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["TAIL_BYTES", "LogPlace", "place_at", "place_in", "stands", "tail_bytes"]
 
-#: Bytes that a checksum covers: they hold the end of a record, whose bytes name its offset and time.
+#: Bytes that a checksum covers: they hold the end of a record. Where its header, which names its offset
+#: and time, is not among them, the header counts, too: bodies may end alike in each log.
 TAIL_BYTES: Final = 4096
+#: Bytes among which that header is looked for: these, and 16 times as many while there are less.
+SEARCHED_MOST: Final = 1 << 24
+_MAGICS: Final = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
 _start = attrgetter("start_offset")
 
 
@@ -76,4 +87,18 @@ def _crc(files: Sequence[MappedFile], end: int) -> int:
         found = tail_bytes(files, end) if len(found) == TAIL_BYTES else b""
     # What begins with a blank has nothing of the record before it.
     end -= len(found) - len(found.rstrip(b"\0"))
-    return crc32c(found and tail_bytes(files, end))
+    return crc32c(found and _far_header(files, end) + tail_bytes(files, end))
+
+
+def _far_header(files: Sequence[MappedFile], end: int) -> bytes:
+    """Of the last record below a physical offset; none where it lies in the last bytes, or nowhere."""
+    most = TAIL_BYTES
+    while most <= SEARCHED_MOST:
+        found = tail_bytes(files, end, most)
+        at = begin = len(found)
+        while (at := max(found.rfind(magic, 0, at) for magic in _MAGICS)) >= MAGIC_AT:
+            start, place = at - MAGIC_AT, at - MAGIC_AT + PHYSICAL_OFFSET_AT
+            if found[place : place + 8] == (end - begin + start).to_bytes(8, "big"):
+                return found[start : start + RECORD_BYTES_MIN] if most > TAIL_BYTES else b""
+        most = 16 * most if begin == most else SEARCHED_MOST + 1
+    return b""

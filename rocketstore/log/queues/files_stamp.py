@@ -1,9 +1,9 @@
-"""`rocketstore/queue_files`: a digest of the files of all queues, as a clean close left them
-(format.md 20.10).
+"""`rocketstore/queue_files`: a digest of the files of all queues and of the index, as a clean close
+left them (format.md 20.10).
 
-An open that finds the same digest knows that nobody has touched the queues, for the price of a
-listing. Any other digest only says that they have to be compared with the log: a copy of the store
-has other times, too.
+An open that finds the same digest knows that nobody has touched them, for the price of a listing.
+Any other digest only says that they have to be compared with the log: a copy of the store has other
+times, too.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ QUEUES_MAX: Final = 2_000
 
 
 def files_stamp(layout: StoreLayout) -> str:
-    """Name, size and times of each file of a queue, and of its directory, as one number and a
-    text."""
+    """Name, size and times of each file of a queue and of the index, and of its directory, as one
+    number and a text."""
     paths = [path for _, _, path in queues_in(layout.consume_queue)]
+    few = len(paths) <= QUEUES_MAX
     rows = []
-    for path in paths:
+    for path in [*paths, *filter(os.path.isdir, [os.fspath(layout.index)])]:
         rows.append(_row(path, os.lstat(path)))
-        if len(paths) <= QUEUES_MAX:
+        if few or len(rows) > len(paths):
             with os.scandir(path) as entries:
                 rows += sorted(
                     _row(entry.path, entry.stat(follow_symlinks=False)) for entry in entries
                 )
-    root = os.fspath(layout.consume_queue)
+    root = os.fspath(layout.root)
     text = "\n".join(row.removeprefix(root) for row in rows)
-    return f"1 {len(rows)} {crc32c(text.encode('utf-8', 'surrogateescape')):08x}\n"
+    return f"2 {len(rows)} {crc32c(text.encode('utf-8', 'surrogateescape')):08x}\n"
 
 
 def _row(path: str, found: os.stat_result) -> str:

@@ -10,10 +10,10 @@ from rocketstore.services.delay.copies import Copies, copies_in
 from rocketstore.services.delay.progress import WINDOW_BYTES
 
 if TYPE_CHECKING:
-    from rocketstore.log.read.source import ReadSource
+    from rocketstore.engine.engine import Engine
     from rocketstore.services.delay.level import Level
 
-__all__ = ["skip_delivered"]
+__all__ = ["end_of_copies", "skip_delivered"]
 
 #: Log behind the window in which a copy can lie, since other puts pushed it on.
 MARGIN_BYTES: Final = 64 << 20
@@ -21,7 +21,7 @@ MARGIN_BYTES: Final = 64 << 20
 
 def skip_delivered(
     levels: Iterable[Level],
-    source: ReadSource,
+    engine: Engine,
     known_from: int | None,
     go_on: Callable[[], None],
 ) -> bool:
@@ -31,24 +31,33 @@ def skip_delivered(
     called again and again, and raises where the work is to end; then a later call begins it again.
     """
     levels = list(levels)
-    begin, end = _unknown_part(levels, source, known_from)
+    begin, end = _unknown_part(levels, engine, known_from)
     if begin >= end:
         return False
-    copies, skipped = copies_in(source, begin, end, go_on), False
+    copies, skipped = copies_in(engine.reader.source, begin, end, go_on), False
     for level in levels:
         skipped |= _skip(level, copies, go_on)
     return skipped
 
 
+def end_of_copies(engine: Engine, begin: int) -> int:
+    """Where copies end that a file does not know which says that they begin at `begin`. A clean stop
+    stores where the log ends, so after one such a file is an older copy, and they may lie anywhere."""
+    end = engine.reader.source.visible()
+    clean = engine.recovery.mode == "clean"
+    return end if clean else min(end, begin + WINDOW_BYTES + MARGIN_BYTES)
+
+
 def _unknown_part(
-    levels: Iterable[Level], source: ReadSource, known_from: int | None
+    levels: Iterable[Level], engine: Engine, known_from: int | None
 ) -> tuple[int, int]:
-    end = source.visible()
-    if known_from is not None and known_from <= end:
-        return known_from, min(end, known_from + WINDOW_BYTES + MARGIN_BYTES)
-    # A broker wrote the file, or there is none: a copy lies behind its source.
+    end = engine.reader.source.visible()
+    # A copy lies behind its source.
     first = [found for level in levels if (found := _first(level)) is not None]
-    return (min(first), end) if first else (end, end)
+    begin = min(first, default=end)
+    if known_from is None or known_from > end:  # a broker wrote the file, or there is none
+        return begin, end
+    return max(begin, known_from), end_of_copies(engine, known_from)
 
 
 def _first(level: Level) -> int | None:

@@ -117,7 +117,7 @@ class Delivery:
         self._reader.source.catch_up()
         self._look_for_levels()
         levels, begin = self.levels.values(), self._offsets.progress.begin
-        if skip_delivered(levels, self._reader.source, begin, self._go_on):
+        if skip_delivered(levels, self._engine, begin, self._go_on):
             self._offsets.note_change()
         self._started = True
         waiting = sum(level.queue.bounds()[1] - level.next for level in levels)

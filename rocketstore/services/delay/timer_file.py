@@ -60,7 +60,7 @@ def load(layout: StoreLayout, table: TimerTable) -> LogPlace | None:
         if path.exists():
             logger.warning("%s: a run is missing; timers are read from their topic", path)
         return None
-    except (OSError, ValueError, TypeError, KeyError, LookupError) as error:
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         logger.warning("%s is of no use, timers are read from their topic: %r", path, error)
         return None
     table.fill(document["next"], runs, recent, document["gone"], document["undelivered"])

@@ -24,10 +24,9 @@ from rocketstore.log.layout.log_place import place_at, stands
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay import timer_file
-from rocketstore.services.delay.already import MARGIN_BYTES
+from rocketstore.services.delay.already import end_of_copies
 from rocketstore.services.delay.copies import EVERY, Copies, copies_in
 from rocketstore.services.delay.offsets import Stored
-from rocketstore.services.delay.progress import WINDOW_BYTES
 from rocketstore.services.delay.timer_table import TimerTable
 from rocketstore.services.delay.timer_topic import (
     Ended,
@@ -138,7 +137,7 @@ class Timers:
         if begin is None:
             begin = self.queue.physical_offset(max(self.table.lowest(), minimum))
         else:
-            end = min(end, begin + WINDOW_BYTES + MARGIN_BYTES)
+            end = end_of_copies(self._engine, begin)
         if begin is None or begin >= end:
             return
         copies = copies_in(source, begin, end, self.go_on)

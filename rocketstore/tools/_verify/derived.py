@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketstore._native.format import index_file
+from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
 from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
@@ -14,6 +15,7 @@ from rocketstore.log.index.names import is_index_name
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.index.tag_entries import key_hashes, tags_hash
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocketmq_json import read_json
 from rocketstore.log.recovery.fingerprint import DISCARDED
@@ -188,8 +190,10 @@ def check_checkpoint(
             for name in ("flushed", "dispatched", "indexed")
             if getattr(own, name) > facts.end
         ]
-        last = max((file.end_offset for file in facts.files.values()), default=0)
-        if behind:
+        files = [file for _, file in sorted(facts.files.items())]
+        last = files[-1].end_offset if files else 0
+        # A recovery keeps damage up to where readers were shown the log, the last record, too.
+        if behind and crc32c(tail_bytes(files, own.flushed)) != own.tail_crc:
             text = f"{', '.join(behind)}, but the log ends at {facts.end}"
             findings.add("lost", path, 0, text, code="tail" if own.flushed <= last else "end")
     if facts.minimum < facts.begin:

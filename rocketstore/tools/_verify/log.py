@@ -268,9 +268,6 @@ class _Walk:
         counts.records += 1
         counts.record_bytes += message.size
         self._facts.records += 1
-        prepared = message.prepared_transaction_offset
-        if not damaged and prepared >= message.physical_offset and prepared > 0:
-            self._fault(position, "its prepared message lies after it")
         if not damaged:
             self._facts.stored(message.store_timestamp_ms)
         self._queues(position, message, damaged=damaged)

@@ -73,6 +73,29 @@ def test_a_blank_alone_shows_no_log(before: int) -> None:
     assert stands(log(b"b" * before + blank), place) is False
 
 
+def far_record(begin: int, time: int, body: int) -> bytes:
+    """A record without a checksum, in front of which is another one."""
+    header = b"\0\0\x30\0\xda\xa3\x20\xa7" + bytes(20) + begin.to_bytes(8, "big") + bytes(4)
+    return b"a" * begin + header + time.to_bytes(8, "big") + bytes(43) + b"z" * body
+
+
+@pytest.mark.parametrize("body", [4096, 5000, 12_000])
+@pytest.mark.parametrize("at", ["its end", "the end of its file"])
+def test_a_long_body_alone_shows_no_log(body: int, at: str) -> None:
+    """Two messages that end alike, at the same offset and at different times."""
+    one, other = (log(far_record(700, time, body), b"c") for time in (1, 2))
+    end = SIZE if at == "the end of its file" else 700 + 91 + body
+    assert stands(one, place_at(one, end))
+    assert stands(other, place_at(one, end)) is False
+
+
+def test_the_magic_of_a_record_in_a_body_shows_no_header() -> None:
+    fill = far_record(700, 1, 9000) + b"\xda\xa3\x20\xa7" + b"z" * 100
+    place = place_at(log(fill), len(fill))
+    assert stands(log(fill), place)
+    assert stands(log(fill.replace(b"\1", b"\2")), place) is False
+
+
 def test_bytes_of_one_file() -> None:
     files = log(b"a" * SIZE, b"b" * 10)
     assert tail_bytes(files, SIZE + 3) == b"bbb"
