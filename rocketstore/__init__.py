@@ -20,7 +20,7 @@ Modules for more: `aio` (asyncio), `columns` (names and types of columns), `conf
 `tools` (verify, repair, rebuild), `cli` (the command line).
 
 A program imports from here and from these modules. All other modules are inner ones: `api`,
-`store`, `store_puts`, `store_info`, `service_access`, `writer`, `consumer`, `completion_port` and
+`store`, `writer`, `consumer`, `completion_port` and
 `shipping` hold what is exported; `services` what works upon a store; `puts`, `consuming` and
 `scanning` what happens in a put, a poll and a scan; then come `engine`, `log`, `archive`, `stats`,
 `values` and `_native`, as docs/architecture.md draws them. `_moved` finds modules of 0.1 by their

@@ -18,6 +18,7 @@ from rocketstore.archive.manifest import TOPICS_MAX, Piece, Segment
 from rocketstore.archive.object_store import ObjectStore, shown_uri
 from rocketstore.archive.shipped import note_shipped
 from rocketstore.archive.writer import ArchiveWriter
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     ConfigError,
     CorruptRecordError,
@@ -31,7 +32,6 @@ from rocketstore.log.layout.store_json import is_foreign
 from rocketstore.log.read.column_reader import LogFiles, ScanReport
 from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading
 from rocketstore.scanning.scan import CHUNK_BYTES
-from rocketstore.store_info import StoreFacts, log_bounds
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.plural import counted
 from rocketstore.values.public import public
@@ -39,6 +39,7 @@ from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
+    from rocketstore.engine.engine import Engine
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.values.callbacks import Progress
 
@@ -83,7 +84,7 @@ class ShipReport:
 
 
 def ship_store(
-    store: StoreFacts,
+    engine: Engine,
     uri: str,
     progress: Progress | None = None,
     *,
@@ -93,13 +94,13 @@ def ship_store(
     """`ship` of an open store. Raises the first error of segments that cannot be read once all
     others are shipped: what trims up to `end_offset` must never see one that is behind them."""
     began = time.monotonic()
-    layout, begin, end = log_bounds(store)
-    durable = store.flushed_offset
+    layout, begin, end = engine.log_bounds()
+    durable = engine.positions.flushed
     objects = ObjectStore(uri)
     _check_options(objects, tail, force)
     files = LogFiles(layout)
     try:
-        archive = ArchiveWriter(objects, layout, files, lambda: _end_of(store), force=force)
+        archive = ArchiveWriter(objects, layout, files, lambda: _end_of(engine), force=force)
         size = files.size
         named = {s.start_offset for s in archive.manifest.segments if not s.tail_of}
         sealed = [s for s in files.starts() if s + size > begin and s + size <= durable]
@@ -133,8 +134,8 @@ def ship_store(
             copied += segment.size
         note_shipped(layout, shown_uri(uri), archive.manifest, files)
         if bad:
-            raise _with_lost(_first_of(bad, count), store)
-        _refuse_missing(store, layout, files, count)
+            raise _with_lost(_first_of(bad, count), engine)
+        _refuse_missing(engine, layout, files, count)
         segments = archive.manifest.segments
         tails = [s for s in segments if s.tail_of]
         begin = max([begin, *(start + size for start in sealed), *(s.end_offset for s in tails)])
@@ -204,36 +205,38 @@ def _first_of(bad: dict[int, RocketStoreError], shipped: int) -> RocketStoreErro
     return error
 
 
-def _refuse_missing(store: StoreFacts, layout: StoreLayout, files: LogFiles, shipped: int) -> None:
+def _refuse_missing(engine: Engine, layout: StoreLayout, files: LogFiles, shipped: int) -> None:
     """MissingSegmentsError where a reader's log lacks segments at an end: none follows that would
     show it. A writer that opened such a log has given them up. Those between others are in the
     archive by now."""
-    found = store.recovery.missing if store._mode == "r" else ()
+    found = () if isinstance(engine, WritingEngine) else engine.recovery.missing
     gaps = [gap_text(a + files.size, b) for a, b in itertools.pairwise(files.starts())]
     missing = [text for text in found if not any(f" {gap};" in text for gap in gaps)]
     if missing:
         text = f"{layout.logs[0]}: {'; '.join(missing)}"
-        if lost := _lost(store):
+        if lost := _lost(engine):
             text = f"{text}; {lost}"
         error = MissingSegmentsError(f"{text}; all segments that are there are shipped")
         error.add_note(f"{counted(shipped, 'segment')} shipped by this call")
         raise error
 
 
-def _end_of(store: StoreFacts) -> int:
+def _end_of(engine: Engine) -> int:
     """The end of the log. Where a reader lacks its last files, the log had them."""
-    return 1 << 63 if store._mode == "r" and store.recovery.missing else log_bounds(store)[2]
+    if isinstance(engine, WritingEngine) or not engine.recovery.missing:
+        return engine.log_bounds()[2]
+    return 1 << 63
 
 
-def _with_lost(error: RocketStoreError, store: StoreFacts) -> RocketStoreError:
-    if lost := _lost(store):
+def _with_lost(error: RocketStoreError, engine: Engine) -> RocketStoreError:
+    if lost := _lost(engine):
         error.add_note(lost)
     return error
 
 
-def _lost(store: StoreFacts) -> str:
+def _lost(engine: Engine) -> str:
     """How many messages are not there, as far as the queues know; "" for none."""
-    found = [one for one in store.recovery.lost_messages if one.why != "damaged"]
+    found = [one for one in engine.recovery.lost_messages if one.why != "damaged"]
     count = counted(sum(one.count for one in found), "message")
     names = "; ".join(f"{one.topic}/{one.queue_id} {one.first} … {one.last}" for one in found[:20])
     more = f" and {counted(len(found) - 20, 'more queue')}" if len(found) > 20 else ""

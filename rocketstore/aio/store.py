@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketstore.config import LiveOptions
     from rocketstore.puts import MessageColumns, MessageFields
     from rocketstore.replication import ReplicationStatus
-    from rocketstore.store_info import RunningFlags
+    from rocketstore.store import RunningFlags
     from rocketstore.values import Body, Column, Durability, ManualClock, Progress, Timestamp
 
 __all__ = ["Store"]

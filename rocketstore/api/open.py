@@ -191,7 +191,7 @@ def _begun(
         if replication is not None:
             from rocketstore.replication.door import begin
 
-            begin(store, replication)
+            begin(store._writing("replication"), replication)
         return store
     except BaseException:
         if engine is not None:
@@ -208,7 +208,7 @@ def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: b
     if retention is not None:
         from rocketstore.services.retention.service import keep_by
 
-        keep_by(store, retention)
+        keep_by(store._writing("retention"), retention)
     return store
 
 

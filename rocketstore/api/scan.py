@@ -20,7 +20,6 @@ from rocketstore.log.read.named_topics import check_listed
 from rocketstore.scanning.bookmark import Bookmark, check_bookmark
 from rocketstore.scanning.scan import CHUNK_BYTES, OnDamage, Scan, Verify, checked_offset
 from rocketstore.store import Store
-from rocketstore.store_info import check_topics, log_bounds
 from rocketstore.values.arguments import one_of
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import Queues, RecordFilter
@@ -214,7 +213,7 @@ def _log_of(
             else:
                 store = stack.enter_context(open_store(source, "r", force=force, **options))
             path, directories, begin, end, flushed = _bounds(store)
-            check_topics(store, named, must_exist=must_exist is True)
+            store._open().check_topics(named, must_exist=must_exist is True)
     log = Scan(
         path=path,
         begin_offset=begin,
@@ -230,7 +229,7 @@ def _log_of(
 
 def _bounds(store: Store) -> tuple[str, tuple[str, ...], int, int, int]:
     """Path, log directories, begin, visible and durable end of a store."""
-    layout, begin, end = log_bounds(store)
+    layout, begin, end = store._open().log_bounds()
     flushed = store.flushed_offset
     end = max(begin, end)
     directories = tuple(map(str, layout.log_directories))

@@ -62,7 +62,7 @@ def ship(
     if isinstance(source, Store):
         if commit_log_dir:
             raise ValueError(f"commit_log_dir = {commit_log_dir!r}: an open store knows its own")
-        return ship_store(source, uri, progress, tail=tail, force=force)
+        return ship_store(source._open(), uri, progress, tail=tail, force=force)
     options: OpenOptions = {"index_enabled": False, "commit_log_dir": commit_log_dir}
     with open_store(source, "r", force=True, **options) as store:
-        return ship_store(store, uri, progress, tail=tail, force=force)
+        return ship_store(store._open(), uri, progress, tail=tail, force=force)

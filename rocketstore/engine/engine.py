@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,10 @@ from rocketstore.errors import (
 )
 from rocketstore.log.follow.writer_monitor import writer_state
 from rocketstore.log.layout.identity import StoreIdentity, file_state
+from rocketstore.log.layout.store_json import is_foreign
 from rocketstore.log.mapped_files.memory_log import MemoryLog
+from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.log.read.named_topics import check_listed
 from rocketstore.log.read.reader import Reader
 from rocketstore.log.read.succession import Succession, fingerprint
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from rocketstore.log.read.source import ReadSource
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.stats.statistics import Statistics, StoreStatistics
+    from rocketstore.values.clock import ManualClock
 
 __all__ = [
     "CLEAN",
@@ -171,6 +175,11 @@ class Engine(ABC):
     # ---- what readers need ----
 
     @property
+    def clock(self) -> ManualClock | None:
+        """The clock that the open was given; None: that of the system, or nothing is written."""
+        return None
+
+    @property
     def recovery(self) -> RecoveryReport:
         """What the last open found and did."""
         return self._recovery
@@ -178,6 +187,37 @@ class Engine(ABC):
     @property
     def begin_offset(self) -> int:
         return self.reader.source.minimum()
+
+    def log_bounds(self) -> tuple[StoreLayout, int, int]:
+        """Where the files are, the begin of the log and the visible end, as physical offsets.
+
+        Raises:
+            ConfigError: the store was opened with untrusted=True; its files are not to be read.
+            StoreClosedError, ReadFailedError.
+        """
+        self.check_files()
+        return self.layout, self.begin_offset, self.positions.visible
+
+    def check_topics(self, topics: Collection[str], *, must_exist: bool) -> None:
+        """Looks at topics that records are wanted of: as `check_listed`."""
+        self.check_open()
+        source = self.reader.source
+        there = {topic for topic in topics if source.queues(topic)}
+        any_name = bool(there.symmetric_difference(topics)) and is_foreign(self.layout)
+        if must_exist and not there.issuperset(topics):
+            there.update(source.topics())
+        check_listed(self.path, topics, there, must_exist=must_exist, any_name=any_name)
+
+    def first_without_unit(self, topic: str, queue_id: int) -> int | None:
+        """The first queue offset within the bounds of a queue that has no unit, since a file is
+        missing: a consumer raises there. None of a queue of batches."""
+        queue = self.reader.source.queue(topic, queue_id)
+        if queue is None or isinstance(queue, BatchQueue):
+            return None
+        offset = queue.min_offset
+        while offset < queue.max_offset and (located := queue.locate(offset)) is not None:
+            offset += located[2]
+        return offset if queue.min_offset <= offset < queue.max_offset else None
 
     def snapshot(self) -> Statistics:
         return self._statistics.snapshot()

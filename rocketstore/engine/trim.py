@@ -44,6 +44,11 @@ class Trim:
             its second name are trimmed.
         """
         write = self._write
+        if before_offset is not None and before_offset > self._positions.wrote:
+            raise ValueError(
+                f"before_offset = {before_offset}: the log ends at {self._positions.wrote}; "
+                "for a time use before_time="
+            )
         wanted = self._below(before_ms) if before_offset is None else before_offset
         begin = self._new_begin(wanted)
         if begin > self._minimum:
@@ -109,7 +114,7 @@ class Trim:
 
     def _flush_all(self) -> None:
         """Waits until what is in the log now is on disk; no longer than a put would."""
-        if not self._write.commit_log.log.wait(self._positions.wrote, 2, self._limit_ms):
+        if not self._write.commit_log.wait_flushed(self._positions.wrote, self._limit_ms):
             raise BackpressureError(
                 f"the log was not flushed in {self._limit_ms} ms: nothing was trimmed"
             )

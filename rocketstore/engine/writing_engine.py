@@ -17,7 +17,7 @@ from rocketstore.engine.engine import CloseMode, Engine, Opened
 from rocketstore.engine.parts import largest_body, ring_bytes
 from rocketstore.engine.shutdown import Guests, Steps
 from rocketstore.engine.trim import Trim
-from rocketstore.errors import BackpressureError, ConfigError
+from rocketstore.errors import BackpressureError, ConfigError, DurabilityTimeoutError
 from rocketstore.log.layout.lock import remove_abort
 from rocketstore.log.queues.delayed_puts import DelayedPuts
 from rocketstore.log.read.unique_ids import UniqueIds
@@ -87,6 +87,11 @@ class WritingEngine(Engine):
         for worker in (*self.write.workers(), self._dispatcher, self.write.checkpointer):
             worker.start()
 
+    @property
+    def clock(self) -> ManualClock | None:
+        clock = self.write.clock
+        return clock if isinstance(clock, ManualClock) else None
+
     # ---- what puts need ----
 
     @property
@@ -144,9 +149,24 @@ class WritingEngine(Engine):
             self._writers[key] = writer
         return writer
 
+    def wait_flushed(self, end_offset: int, limit_ms: int | None) -> None:
+        """Waits until all below this physical offset is on the disk. None: as long as a put.
+
+        Raises:
+            ValueError: the log ends before `end_offset`.
+            DurabilityTimeoutError: not within the limit.
+        """
+        limit_ms = self.config.sync_flush_timeout_ms if limit_ms is None else limit_ms
+        if end_offset > self.positions.wrote:
+            raise ValueError(f"end_offset = {end_offset}: the log ends at {self.positions.wrote}")
+        if not self.commit_log.wait_flushed(end_offset, limit_ms):
+            raise DurabilityTimeoutError(
+                f"flushed = {self.positions.flushed} after {limit_ms} ms, asked for {end_offset}"
+            )
+
     def _flush_all(self) -> None:
         limit_ms = self.config.sync_flush_timeout_ms
-        if not self.commit_log.log.wait(self.positions.wrote, 2, limit_ms):
+        if not self.commit_log.wait_flushed(self.positions.wrote, limit_ms):
             raise BackpressureError(f"the log was not flushed in {limit_ms} ms: nothing was put")
 
     def begin_at(self, offset: int) -> None:
@@ -199,7 +219,7 @@ class WritingEngine(Engine):
 
     def trim(self, *, before_offset: int | None = None, before_ms: int | None = None) -> int:
         """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one
-        bound."""
+        bound. Raises ValueError for one that lies above the end of the log."""
         try:
             with self._exclusive():
                 self.check_open()

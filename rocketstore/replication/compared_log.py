@@ -72,7 +72,7 @@ class CopyLog(_ComparedLog):
         engine = self._engine
         end, begin = engine.positions.wrote, engine.commit_log.begin_offset
         limit_ms = engine.config.sync_flush_timeout_ms
-        if not engine.commit_log.log.wait(end, 2, limit_ms):
+        if not engine.commit_log.wait_flushed(end, limit_ms):
             raise BackpressureError(f"the copy was not flushed in {limit_ms} ms")
         tail = max(begin, end - TAIL_MOST)
         digest = self.digest(tail, end) or bytes(32)

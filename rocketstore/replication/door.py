@@ -16,7 +16,6 @@ from rocketstore.replication.settings import Master, Replica
 
 if TYPE_CHECKING:
     from rocketstore.engine.open_options import Options
-    from rocketstore.store_info import Mode, StoreFacts
 
 __all__ = ["asks_for_copy", "begin", "take_role"]
 
@@ -24,7 +23,7 @@ __all__ = ["asks_for_copy", "begin", "take_role"]
 OPENS_MOST: Final = 3
 
 
-def asks_for_copy(settings: object, mode: Mode) -> bool:
+def asks_for_copy(settings: object, mode: str) -> bool:
     """Whether the store is to be a copy. ConfigError for what is no settings, and for a mode that
     changes nothing."""
     if not isinstance(settings, Master | Replica):
@@ -63,12 +62,11 @@ def _copy(engine: WritingEngine, settings: Replica) -> WritingEngine:
     return engine
 
 
-def begin(store: StoreFacts, settings: Master | Replica) -> None:
+def begin(engine: WritingEngine, settings: Master | Replica) -> None:
     """Starts the thread that serves copies, or follows the master."""
     if isinstance(settings, Master):
-        begin_master(store, settings)
+        begin_master(engine, settings)
         return
-    engine = store._writable("replication")
     engine.guests.get(ReplicaService, lambda: ReplicaService(engine, settings)).start()
     if settings.broker is not None:
         engine.guests.get(BrokerService, lambda: BrokerService(engine, settings)).start()

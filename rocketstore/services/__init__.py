@@ -2,7 +2,7 @@
 
 A service has a folder of its own, which says in which order to read its modules. Services do not
 import each other. `rocketstore.engine.shutdown.Guests` keeps the services of an open store and
-stops them before it closes; `rocketstore.service_access` has what `Store` shows of them.
+stops them before it closes; `rocketstore.store` has what `Store` shows of them.
 
 - `delay`: delayed messages: what is due is put into its own topic (`put(..., delay_level=3)`,
   `Store.delayed`).

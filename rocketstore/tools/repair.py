@@ -21,12 +21,12 @@ from rocketstore._native.format.codec import encode_record
 from rocketstore._native.os import syscalls
 from rocketstore.api.open import open_store
 from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
+from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.listing import short_files
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.column_reader import MISSING_SEGMENT
 from rocketstore.log.recovery.quarantine import Lost, keep_ranges, pieces_of
-from rocketstore.store_info import index_fault, log_bounds
 from rocketstore.tools._repair.damage import (
     DamagedRange,
     blank_head,
@@ -273,7 +273,7 @@ def _with_recovery(
 
 def _ends_cut_off(store: Store) -> set[int]:
     """Where files end that are too short although others follow: an open for writing is refused."""
-    layout, _, _ = log_bounds(store)
+    layout, _, _ = store._open().log_bounds()
     size = store.config.commit_log_file_size_bytes
     return {start + size for start, _, _ in short_files(list_log(layout), size)}
 
@@ -384,7 +384,7 @@ def _record(
 def _drop_index(store: Store) -> None:
     """Removes the index, whose entries may point to records that are gone; the next open rebuilds
     it. Its files go before anything is overwritten, so that they are gone if the rest is killed."""
-    layout, _, _ = log_bounds(store)
+    layout, _, _ = store._open().log_bounds()
     names = sorted(os.listdir(layout.index)) if layout.index.is_dir() else []
     for name in names:
         syscalls.unlink(os.fspath(layout.index / name))
@@ -400,7 +400,8 @@ def _make_index_again(
     options = {**options, "deliver_delayed": False}
     try:
         with open_store(path, "r+", **options) as store:
-            left = index_fault(store)
+            index = store._open().index
+            left = index.degraded if isinstance(index, IndexStore) else None
     except StoreLockedError as error:
         left = error
     if left is None:

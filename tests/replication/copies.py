@@ -32,7 +32,7 @@ def open_master(path: Path, options: dict[str, Any] | None = None, **settings: A
 
 
 def service_of(master: Store) -> MasterService:
-    service = master_of(master)
+    service = master_of(master._open())
     assert service is not None
     return service
 

@@ -39,4 +39,4 @@ def open_master(
     with Store(
         open_engine(os.fspath(path), "rw", Options(config, has_replicas=True)), "rw"
     ) as store:
-        yield store, begin_master(store, master)
+        yield store, begin_master(store._writing("replication"), master)

@@ -284,21 +284,26 @@ def test_retention_keeps_what_a_slave_is_sent_next(served: Served) -> None:
 def test_a_close_ends_connections_and_frees_the_port(tmp_path: Path) -> None:
     settings = Master(listen=free_address(), protocol="rocketmq")
     with open_small(tmp_path) as store:
-        master = begin_master(store, settings)
+        master = begin_master(store._writing("replication"), settings)
         slave = ClassicSlave(master.address)
         wait_until(lambda: len(master.replicas) == 1)
     assert slave.ended.wait(PATIENCE_S)
     slave.close()
     again = Master(listen=master.address, protocol="rocketmq")
     with open_small(tmp_path) as store:
-        assert begin_master(store, again).address == master.address
+        assert begin_master(store._writing("replication"), again).address == master.address
     assert "rocketstore-master" not in [one.name for one in threading.enumerate()]
 
 
 def test_a_store_has_one_master(served: Served) -> None:
     """A second call finds the first one's."""
     store, master = served()
-    assert begin_master(store, Master(listen="127.0.0.1:0", protocol="rocketmq")) is master
+    assert (
+        begin_master(
+            store._writing("replication"), Master(listen="127.0.0.1:0", protocol="rocketmq")
+        )
+        is master
+    )
     names = [thread.name for thread in threading.enumerate()]
     assert names.count("rocketstore-master") == 1
 
@@ -306,4 +311,6 @@ def test_a_store_has_one_master(served: Served) -> None:
 def test_a_port_that_is_taken_is_said(served: Served, tmp_path: Path) -> None:
     _, master = served()
     with open_small(tmp_path / "other") as store, pytest.raises(OSError, match=master.address):
-        begin_master(store, Master(listen=master.address, protocol="rocketmq"))
+        begin_master(
+            store._writing("replication"), Master(listen=master.address, protocol="rocketmq")
+        )

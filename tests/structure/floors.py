@@ -36,9 +36,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("parts of a store", ("archive", "consuming", "filters")),
     ("one store, wired", ("engine",)),
     ("uses of a store", ("puts", "scanning")),
-    ("the store that users hold", ("store_info", "writer", "consumer")),
-    ("the store that users hold", ("service_access",)),
-    ("the store that users hold", ("shipping", "store_puts")),
+    ("the store that users hold", ("writer", "consumer", "shipping")),
     ("the store that users hold", ("store",)),
     ("guests of a store", ("services", "completion_port")),
     ("guests of a store", ("replication",)),
@@ -59,7 +57,7 @@ PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"
     for name in (
         *("archive", "arrow", "columns", "config", "consuming", "errors", "filters", "message"),
-        *("puts", "replication", "scanning", "spark", "stats", "store_info", "testing", "tools"),
+        *("puts", "replication", "scanning", "spark", "stats", "store", "testing", "tools"),
         "values",
     )
 )
@@ -67,8 +65,8 @@ PUBLIC_PACKAGES = frozenset(
 #: Arrows that point up all the same: (room, imported room) -> why.
 ACCEPTED: dict[tuple[str, str], str] = {
     ("errors", "_native.append"): "annotation only: DurabilityTimeoutError says what was stored",
-    ("service_access", "replication"): "Store.replication loads what it leads to",
-    ("service_access", "services"): "Store.retention and the like load what they lead to",
+    ("store", "replication"): "Store.replication loads what it leads to",
+    ("store", "services"): "Store.retention and the like load what they lead to",
     ("scanning", "arrow"): "Scan.to_arrow loads the face that it is a method for",
     ("spark", "cli"): "spark-submit runs the command line",
 }

@@ -147,7 +147,7 @@ def _queues(store: Store, behind: str) -> tuple[dict[str, list[dict[str, Any]]],
                 {
                     **row,
                     "messages": high - low,
-                    "no_unit_at": store._first_without_unit(topic, queue_id),
+                    "no_unit_at": store._open().first_without_unit(topic, queue_id),
                 }
             )
     return found, behind

@@ -33,7 +33,7 @@ from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
-    from rocketstore.store_info import StoreFacts
+    from rocketstore.engine.engine import Engine
 
 __all__ = ["MasterService", "begin_master", "master_of"]
 
@@ -288,15 +288,14 @@ def _text(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def begin_master(store: StoreFacts, settings: Master) -> MasterService:
+def begin_master(engine: WritingEngine, settings: Master) -> MasterService:
     """Lets replicas connect to an open store from here on, until it closes.
 
     Raises:
         ConfigError: a setting that there is not.
         OSError: there is no listening at this address.
-        StoreReadOnlyError, StoreClosedError: the store takes no messages.
+        StoreClosedError: the store takes no messages.
     """
-    engine = store._writable("replication")
     service = engine.guests.get(MasterService, lambda: MasterService(engine, settings))
     fence = fence_of(engine)
     fence.on_fence, service.on_later_epoch = service.fence, fence.hear
@@ -306,7 +305,6 @@ def begin_master(store: StoreFacts, settings: Master) -> MasterService:
     return service
 
 
-def master_of(store: StoreFacts) -> MasterService | None:
+def master_of(engine: Engine) -> MasterService | None:
     """The master of an open store, if it is one."""
-    engine = store._open()
     return engine.guests.made(MasterService) if isinstance(engine, WritingEngine) else None

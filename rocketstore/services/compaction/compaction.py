@@ -26,7 +26,6 @@ from rocketstore.scanning.scan import OnDamage, Scan
 from rocketstore.services.compaction.latest_keys import LatestKeys
 from rocketstore.services.compaction.new_store import NewStore, check_into
 from rocketstore.services.compaction.report import CompactionReport
-from rocketstore.store_info import StoreFacts, check_topics, log_bounds
 from rocketstore.values.arguments import one_of, texts
 from rocketstore.values.record_filter import RecordFilter
 from rocketstore.values.reserved_names import is_system_topic
@@ -34,6 +33,7 @@ from rocketstore.values.system_flags import INNER_BATCH
 
 if TYPE_CHECKING:
     from rocketstore.columns import Columns
+    from rocketstore.engine.engine import Engine
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.compaction.new_log import NewLog
     from rocketstore.values.callbacks import Progress
@@ -59,7 +59,7 @@ LISTED: Final = b"INNER_MULTI_DISPATCH"
 
 
 def compact(
-    store: StoreFacts,
+    engine: Engine,
     topics: str | Iterable[str],
     into: str | os.PathLike[str],
     *,
@@ -83,13 +83,12 @@ def compact(
         raise TypeError(f"grace = {grace!r}: a datetime.timedelta")
     if grace < timedelta():
         raise ValueError(f"grace = {grace}: 0 or more")
-    layout, begin, end = log_bounds(store)
+    layout, begin, end = engine.log_bounds()
     target = check_into(into, layout)
-    check_topics(store, names, must_exist=True)
-    if on_damage == "raise" and store.recovery.missing:
+    engine.check_topics(names, must_exist=True)
+    if on_damage == "raise" and engine.recovery.missing:
         # Where the last segments are missing, older messages would pass for the latest.
-        raise MissingSegmentsError(f"{store.path}: {'; '.join(store.recovery.missing)}")
-    engine = store._open()
+        raise MissingSegmentsError(f"{engine.path}: {'; '.join(engine.recovery.missing)}")
     clock = engine.write.clock if isinstance(engine, WritingEngine) else SYSTEM_CLOCK
     run = _Run(
         scan=Scan(
@@ -110,11 +109,11 @@ def compact(
     )
     latest = run.look()
     if not dry_run:
-        config = store.config
+        config = engine.config
         with NewStore(target, config) as made:
             run.copy(latest, layout, made.log)
             made.finish(run.skipped, run.last_ms)
-    report = replace(run.report, path=store.path, into=target, topics=tuple(sorted(names)))
+    report = replace(run.report, path=engine.path, into=target, topics=tuple(sorted(names)))
     return replace(report, dry_run=dry_run, seconds=time.monotonic() - began)
 
 

@@ -22,7 +22,7 @@ Read in this order:
     pending: `store.delayed`: what waits.
 
 Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts the service, and
-`rocketstore.service_access` leads to `pending`.
+`rocketstore.store` leads to `pending`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Stored(Generic[_What]):
         end = engine.positions.wrote
         engine.commit_log.log.request_flush(end)
         limit_ms = engine.config.sync_flush_timeout_ms
-        if not engine.commit_log.log.wait(end, 2, limit_ms):
+        if not engine.commit_log.wait_flushed(end, limit_ms):
             raise BackpressureError(f"the log is not on disk up to {end} after {limit_ms} ms")
         self.write(what, end)
         self._lacks_since_s = None

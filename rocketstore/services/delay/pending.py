@@ -388,7 +388,7 @@ def _see_all(engine: WritingEngine, timers: Timers) -> None:
     if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
         limit_ms = engine.config.sync_flush_timeout_ms
         engine.commit_log.log.request_flush(engine.positions.wrote)
-        if not engine.commit_log.log.wait(engine.positions.wrote, 2, limit_ms):
+        if not engine.commit_log.wait_flushed(engine.positions.wrote, limit_ms):
             raise DurabilityTimeoutError(f"the log is not on disk after {limit_ms} ms")
         timers.catch_up()
 

@@ -14,9 +14,8 @@ from rocketstore.values.public import public
 if TYPE_CHECKING:
     from rocketstore.services.retention.events import RetentionEvent
     from rocketstore.services.retention.plan import RetentionPlan
-    from rocketstore.store_info import StoreFacts
 
-__all__ = ["StoreRetention", "keep_by", "retention_of"]
+__all__ = ["StoreRetention", "keep_by"]
 
 
 @public
@@ -101,12 +100,6 @@ def keeper_of(engine: Engine) -> Keeper:
     return Keeper(engine)
 
 
-def retention_of(store: StoreFacts) -> StoreRetention:
-    """The retention of an open store."""
-    return StoreRetention(store._open())
-
-
-def keep_by(store: StoreFacts, rule: Retention) -> None:
+def keep_by(engine: WritingEngine, rule: Retention) -> None:
     """Applies a rule to a store that was just opened for writing."""
-    engine = store._writable("retention")
     keeper_of(engine).start(engine, rule)

@@ -269,7 +269,7 @@ class Settling:
 
     def _wait_flushed(self, end_offset: int) -> None:
         timeout_ms = self._engine.config.sync_flush_timeout_ms
-        if not self._engine.commit_log.log.wait(end_offset, 2, timeout_ms):
+        if not self._engine.commit_log.wait_flushed(end_offset, timeout_ms):
             raise DurabilityTimeoutError(
                 f"offset {end_offset} is not flushed after {timeout_ms} ms"
             )

@@ -14,7 +14,6 @@ from rocketstore.api.scan import scan
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
 from rocketstore.scanning.scan import Scan
-from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.units import PointedFiller, pointed_fillers, units_into
 from rocketstore.tools.filler_records import RECORD_BYTES_MIN
 
@@ -183,5 +182,5 @@ def _without_blank(
 
 
 def log_files(store: Store) -> tuple[StoreLayout, LogFiles]:
-    layout, _, _ = log_bounds(store)
+    layout, _, _ = store._open().log_bounds()
     return layout, LogFiles(layout)

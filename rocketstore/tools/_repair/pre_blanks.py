@@ -21,7 +21,6 @@ from rocketstore._native.format import queue_file
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.api.scan import scan
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
-from rocketstore.store_info import log_bounds
 from rocketstore.tools._repair.damage import DamagedRange
 from rocketstore.tools._repair.units import (
     FILLER_BODY_BYTES,
@@ -81,7 +80,7 @@ class PreBlanks(NamedTuple):
 
 def find_pre_blanks(store: Store) -> list[PreBlanks]:
     """Those that RocketMQ is led astray by."""
-    layout, begin, _ = log_bounds(store)
+    layout, begin, _ = store._open().log_bounds()
     size = store.config.commit_log_file_size_bytes
     found = []
     for directory in sorted(layout.consume_queue.glob("*/*")):

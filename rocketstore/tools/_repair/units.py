@@ -21,7 +21,6 @@ from rocketstore.log.layout.listing import list_files
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.log.recovery.report import LostMessages
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
-from rocketstore.store_info import log_bounds
 from rocketstore.tools.filler_records import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def units_into(store: Store, ranges: Sequence[Interval]) -> Iterator[UnitsHit]:
     """Units of all queues that point into the ranges, which are in order."""
     if not ranges:
         return
-    layout, _, _ = log_bounds(store)
+    layout, _, _ = store._open().log_bounds()
     starts = numpy.array([one.start for one in ranges])
     ends = numpy.array([one.end for one in ranges])
     for directory in sorted(layout.consume_queue.glob("*/*")):
