@@ -14,8 +14,8 @@ Read in this order:
 - `segments`: `ObjectFiles` gives the objects to a scan as the files of a log, one piece in memory
   at a time.
 
-Imported by `scanning`, `shipping` and `api`; by faces the names below only. Imports `log.read` and
-`values`.
+Every higher floor may import it, faces the names below only. It imports `log.read`, `log.layout` and
+lower floors.
 """
 
 from __future__ import annotations

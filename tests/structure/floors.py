@@ -47,13 +47,13 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the package itself", ("__init__",)),
     ("faces", ("arrow",)),
     ("faces", ("aio", "metrics", "spark", "testing")),
-    ("faces", ("cli", "ui")),
+    ("faces", ("cli",)),
     ("faces", ("__main__",)),
 )
 RANK = {room: floor for floor, (_, rooms) in enumerate(FLOORS) for room in rooms}
 
 #: Faces use names that `rocketstore` and its public packages export, nothing else.
-FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "testing", "ui"))
+FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "testing"))
 #: Packages whose `__all__` a face may use, beside `rocketstore` itself.
 PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"

@@ -17,6 +17,6 @@ Read in this order:
   `strangers` are units that point to records of other queues.
 - `arrival_notifier`: calls a listener when messages arrive.
 
-The engine and the rebuild of tools may import it. One thread at a time dispatches: the worker, or a
+Every higher floor may import it. One thread at a time dispatches: the worker, or a
 reader that would wait for it; a native turn decides. The notifier has a thread of its own.
 """

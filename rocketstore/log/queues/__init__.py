@@ -16,6 +16,6 @@ Read in this order:
 - `put_states`: the next queue offset of each queue that puts go to; `delayed_puts`: the queue of
   a delay level, and who is told of a message there.
 
-`log.dispatch`, `log.read`, `engine` and tools may import it. Only the dispatcher writes units and
+`log.dispatch`, `log.read` and every higher floor may import it. Only the dispatcher writes units and
 makes files; the preallocator has a thread; any thread may read or sync.
 """
