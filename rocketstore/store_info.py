@@ -1,4 +1,4 @@
-"""What an open store tells of itself: its topics, queues, positions, options and counters."""
+"""What an open store says of itself: its topics, queues, positions, options and counters."""
 
 from __future__ import annotations
 
