@@ -34,7 +34,7 @@ SECTIONS = {
 #: The letter of a numbered row, as K of K-16, and the pages whose tables have such rows.
 ROWS = {
     "D": ("durability.md",),
-    "K": ("semantics.md",),
+    "K": ("semantics/faults.md",),
     "Q": ("format/rules.md", "compatibility.md"),
 }
 FEATURE = re.compile(r"\b(S\d{3}-\d{2,3})\b")
@@ -96,7 +96,7 @@ def unresolved(path: Path, text: str) -> Iterator[str]:
         for match in pattern.finditer(text) if page.removesuffix(".md") in text else ():
             numbers = re.findall(r"\d+(?:\.\d+)*", match[1])
             yield from (f"{page} {n}" for n in numbers if n not in sections(page))
-    if path == DOCS / "semantics.md":
+    if DOCS / "semantics" in (path.with_suffix(""), path.parent):
         numbers = re.findall(r"§(\d+(?:\.\d+)*)", text)
         yield from (f"§{n}" for n in numbers if n not in sections("semantics.md"))
     for letter, pages in ROWS.items():
@@ -134,14 +134,15 @@ def test_every_citation_leads_somewhere() -> None:
     assert wrong == [], "\n" + "\n".join(wrong)
 
 
-def test_the_index_of_the_format_lists_each_section_once() -> None:
+@pytest.mark.parametrize("name", ["format", "semantics"])
+def test_an_index_lists_each_section_once(name: str) -> None:
     """The pages under docs/format have the sections; docs/format.md leads to each, by its number."""
     listed = re.findall(
-        r"^ *- \[(.+)\]\((format/\w+\.md)#", text_of(DOCS / "format.md"), flags=re.MULTILINE
+        rf"^ *- \[(.+)\]\(({name}/\w+\.md)#", text_of(DOCS / f"{name}.md"), flags=re.MULTILINE
     )
     there = [
-        (heading, f"format/{path.name}")
-        for path in (DOCS / "format").glob("*.md")
+        (heading, f"{name}/{path.name}")
+        for path in (DOCS / name).glob("*.md")
         for heading in headings(path)
         if re.match(NUMBERED, heading)
     ]
