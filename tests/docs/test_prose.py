@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -37,6 +38,16 @@ def test_a_page_has_no_refused_word(page: str) -> None:
         for number, line in enumerate(plain.splitlines(), 1)
         for word in WORDS.findall(line)
     ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_a_package_has_no_refused_word() -> None:
+    """At the head of a package, as on a page: what it is for, and what each of its modules is."""
+    found = []
+    for path in sorted((ROOT / "rocketstore").rglob("__init__.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        plain = re.sub(r"`[^`\n]*`|^ +\w+\.?\w*(, \w+)*:? ", "", text, flags=re.MULTILINE)
+        found += [f"{path.relative_to(ROOT)}: {word}" for word in WORDS.findall(plain)]
     assert not found, "\n" + "\n".join(found)
 
 

@@ -317,9 +317,8 @@ def _coded_damage(path: Path) -> Iterator[None]:
 
 # ---- a version that is written again ----
 
-# The same rows, or others under a name that is taken. A second write under the name and number of a first one
-# is not written. That is right for one that is tried again, and loses rows where two writes have one name, as
-# two topics of one micro-batch.
+# A second write under the name and number of a first one is not written. That is right for the same rows, tried
+# again. It loses rows where two writes have one name by mistake, as two topics of one micro-batch.
 
 
 def facts_of(files: Sequence[Staged]) -> dict[str, Any]:
