@@ -26,7 +26,8 @@ def pages() -> list[str]:
     folders = ("", "recipes/", "format/", "semantics/")
     found = [path for folder in folders for path in ROOT.glob(f"docs/{folder}*.md")]
     names = [path.relative_to(ROOT).as_posix() for path in found]
-    return ["README.md", "SECURITY.md", "CONTRIBUTING.md", *sorted(names)]
+    others = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")
+    return [*others, "bench/README.md", "changes/README.md", "tests/README.md", *sorted(names)]
 
 
 @pytest.mark.parametrize("page", pages())
