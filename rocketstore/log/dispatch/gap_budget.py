@@ -27,8 +27,8 @@ class GapBudget:
     def take(self, queue: str, end: int, queue_offset: int, *, believed: bool = True) -> None:
         """Takes the gap between the end of a queue and the offset of its next record.
 
-        Raises UnitRefusedError where the log cannot have lost so many records, or the caller does
-        not believe the record; nothing is taken then.
+        Raises UnitRefusedError where the log cannot have lost that many records, or the caller does
+        not believe the record. Then nothing is taken.
         """
         gap = max(queue_offset - end, 0)
         if gap > self.left or (gap and not believed):

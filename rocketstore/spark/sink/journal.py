@@ -54,7 +54,7 @@ REMEMBERED = 100
 #: Size of a state file of the sink, bytes; one that names the frames of 100,000 tasks has less.
 STATE_BYTES_MAX = 256 << 20
 #: Ends the names of files that hold staged frames. The sink reads and removes no other file that a
-#: state file names: whoever can write to the store's directory can write there what he likes.
+#: state file names: any program that can write to the store's directory can write to it.
 FRAMES: Final = ".frames"
 #: Fields that are noted of each commit.
 NOTED = ("version", "begin", "end", "rows")
