@@ -8,7 +8,7 @@ from rocketstore.log.queues.units import UnitRefusedError
 
 __all__ = ["GapBudget"]
 
-#: Bytes of log for each lost record that a gap may stand for: a fourth of the smallest record, as
+#: Bytes of log for each lost record that a gap may mean: a fourth of the smallest record, as
 #: three fourths of a log may be lost.
 BYTES_OF_A_LOSS: Final = 23
 #: Units that the gaps of a short log may have, a count.

@@ -36,7 +36,7 @@ def wait_for_writer(
     so.
 
     Raises:
-        StoreBehindError: the position stands.
+        StoreBehindError: the position does not move.
     """
     last: int | None = None
     limit = time.monotonic() + LONGEST_S

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["skip_delivered"]
 
-#: Log behind the window in which a copy can lie, since other puts pushed it on.
+#: Log after the window in which a copy can lie, since other puts pushed it on.
 MARGIN_BYTES: Final = 64 << 20
 
 
@@ -46,7 +46,7 @@ def _unknown_part(
     end = source.visible()
     if known_from is not None and known_from <= end:
         return known_from, min(end, known_from + WINDOW_BYTES + MARGIN_BYTES)
-    # A broker wrote the file, or there is none: a copy lies behind its source.
+    # A broker wrote the file, or there is none: a copy lies after its source.
     first = [found for level in levels if (found := _first(level)) is not None]
     return (min(first), end) if first else (end, end)
 
