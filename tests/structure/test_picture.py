@@ -29,3 +29,11 @@ def test_every_place_that_it_names_exists() -> None:
     named = re.findall(r"`((?:rocketstore|csrc|tests)/[\w/]+(?:\.\w+)?)`", text)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_where_to_look_leads_into_every_package() -> None:
+    table = DOCUMENT.read_text(encoding="utf-8").split("## Where to look")[1]
+    named = [f"{path}/" for path in re.findall(r"`(rocketstore/[\w/]+)", table)]
+    packages = {path.parent for path in (ROOT / "rocketstore").rglob("__init__.py")}
+    folders = {f"{package.relative_to(ROOT)}/" for package in packages} - {"rocketstore/"}
+    assert [f for f in sorted(folders) if not any(path.startswith(f) for path in named)] == []
