@@ -120,8 +120,8 @@ class CompletionPort(native.CompletionPort):
 
 
 def _end(hung: list[EventCount], bell: EventFd, descriptor: int, token: int) -> None:
-    # A forked child has nobody who rings, and perhaps a signal whose lock a thread of its parent
-    # held.
+    # In a forked child no thread rings the bell, and a thread of its parent may have held the lock
+    # of a signal.
     if not syscalls.forked_since(token):
         for signal in hung:
             signal.take_down(bell)

@@ -136,8 +136,8 @@ class StoreRecoveringError(StoreLockedError):
 
 
 class StoreReplacedError(RocketStoreError):
-    """The store at `path` is not the one that this reader opened: it was removed, made anew, put
-    back from a copy, or its log lost what the reader has shown. `reason` says which. Open the store
+    """The store at `path` is not the one that this reader opened: it was removed, replaced by
+    a new one, put back from a copy, or its log lost what the reader has shown. `reason` says which. Open the store
     again; positions of the old store mean nothing in the new one."""
 
     status = "SERVICE_NOT_AVAILABLE"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ShipReport", "ship_store"]
 
-#: Bytes that a reader fetches at once, about: a piece ends at the first record after so many.
+#: Bytes that a reader fetches at once, about: a piece ends at the first record after them.
 PIECE_BYTES: Final = 8 << 20
 #: Segments that a note names.
 NAMED_MAX: Final = 10

@@ -679,7 +679,7 @@ class Store:
             without_key: What becomes of messages whose `KEYS` is missing or blank.
             keep_offsets: False: messages are numbered from 0 in each queue, without gaps. RocketMQ
                 5 hides the first messages of a queue with gaps.
-            on_damage: "raise", or "skip": go on behind it, and name it in the report. The latest
+            on_damage: "raise", or "skip": go on after it, and name it in the report. The latest
                 sound message of a key stays then.
             dry_run: Only count; write nothing.
             progress: Called with ("look" or "copy", bytes of the log, bytes in all).

@@ -129,7 +129,7 @@ class Writer(native.Writer):
                 offsets: an Arrow array of binary or text (`__arrow_c_array__`).
             offsets: n + 1 rising integers; body i is data[offsets[i]:offsets[i + 1]], as in Arrow.
             row_tags, row_keys: A text for each row, instead of tags and keys: a sequence of str, or
-                an Arrow array. None and "" stand for none. Several keys have blanks between them,
+                an Arrow array. None and "" mean none. Several keys have blanks between them,
                 or are a list.
             queue_ids: For each row one of the writer's queues.
             born_timestamps_ms: For each row, instead of born_time.

@@ -13,12 +13,11 @@ __all__ = ["Place", "Turn"]
 
 
 class Turn:
-    """The line. The first in it does its work; nobody else does, and nothing is put at once
-    meanwhile.
+    """The line of puts that wait. Only the first of it works, and no put is made past the line.
 
-    When the first has left, the next ones are put one after the other without a turn of the loop
-    between them, as far as there is room. A turn for each would be a line that never ends: tasks
-    that have put come back to its end sooner than it is through.
+    When the first has left, the next ones are put one after the other within one turn of the loop,
+    as far as there is room. With a turn of the loop for each, the line would never end: tasks that
+    have put join its end again before it is empty.
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,7 @@ class Turn:
             place.stand_first()
 
     def leave(self, place: Place) -> None:
-        """Who gives up inside the line is passed over, at the latest once all in front are gone."""
+        """A place that is given up inside the line is skipped, at the latest when it is the first."""
         self.standing -= 1
         if self._line[0] is not place:
             self._left += 1
@@ -85,7 +84,8 @@ class Place:
             self._reached.set_result(None)
 
     def come(self) -> bool:
-        """All in front are gone: whether this one is the first now, and not done at once."""
+        """Called when this place is the first of the line: puts at once if there is room. Whether the
+        place stays in the line."""
         assert self._turn is not None
         cancelled = self._reached.done() or bool(self.task and self.task.cancelling())
         if self._attempt is not None and not cancelled:
@@ -104,8 +104,8 @@ class Place:
     # ---- by whose it is ----
 
     async def made(self) -> asyncio.Future[Any] | None:
-        """Returns when all in front are gone: what `attempt` gave, or None for the first one in
-        line."""
+        """Returns when this place is the first of the line: what `attempt` gave, or None if it has to
+        put by itself."""
         await self._reached
         return self._made
 

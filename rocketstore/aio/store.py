@@ -435,7 +435,7 @@ class Store:
             ending = self._threads.submit(end)
             await asyncio.shield(asyncio.wrap_future(ending))
         except asyncio.CancelledError:
-            # By nobody but the loop's own end: behind it nobody could close the store.
+            # By nobody but the loop's own end: after it nobody could close the store.
             (ending or self._threads.submit(end)).result()
             raise
         finally:

@@ -229,7 +229,7 @@ def _in_role(
 
 def _finish_transactions(engine: WritingEngine, *, force: bool) -> None:
     """Of a store that has commits of transactions: what a crash cut is finished before anyone
-    reads. Where dispatch stands, the flags say so, and the next transaction finishes it."""
+    reads. Where dispatch is stopped, the flags say so, and the next transaction finishes it."""
     if not engine.has_queues(COMMITS):
         return
     from rocketstore.services.transactions.commits import commits_of
@@ -271,7 +271,7 @@ def _serve_delays(engine: WritingEngine) -> None:
         note_put(engine, queue_id, delay_ms)
 
     engine.delayed_puts.deliver = deliver
-    # Where dispatch stands, some may wait in the log alone.
+    # Where dispatch is stopped, some may wait in the log alone.
     stands = engine.positions.dispatched < engine.positions.visible
     if stands or waits():
         from rocketstore.services.delay import deliver_in

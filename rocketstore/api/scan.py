@@ -86,7 +86,7 @@ def scan(
             1970, or aware datetimes.
         begin_offset, end_offset: Only records that begin in this range of physical offsets. None:
             the begin of the log, and the visible end.
-        after: Only records behind this bookmark: `Scan.bookmark` of an earlier scan, or its JSON.
+        after: Only records after this bookmark: `Scan.bookmark` of an earlier scan, or its JSON.
         durable: Whether the scan ends at what survives a power cut, instead of what is visible.
         aligned: Whether a record is known to begin at `begin_offset`. Else the scan finds one.
         verify: Checksums to test in every record: True both, "body", "record", or False none.
@@ -111,7 +111,7 @@ def scan(
             on_damage="skip" the scan reads what is left.
         CorruptRecordError: The archive has another history from an offset on, within the part that
             is scanned. With on_damage="skip" the scan reads both, and a line in the log names it.
-        BookmarkError: `after` is of another store or another history of it, or lies behind its end;
+        BookmarkError: `after` is of another store or another history of it, or lies after its end;
             a newer release made it, or it is none.
         OffsetOutOfRangeError: An offset outside the log, or `after` where the log was trimmed. With
             on_damage="skip" the part below its begin counts as lost instead.

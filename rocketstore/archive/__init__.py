@@ -7,15 +7,15 @@ Read in this order:
 
 - `manifest`: `Manifest` lists the `Segment`s, their checksums, topics and times. It grows by
   replacement.
-- `object_store`: `ObjectStore` opens, writes and lists objects; `is_uri` tells an archive from a
-  path.
+- `object_store`: `ObjectStore` opens, writes and lists objects; `is_uri` says whether a place
+  is an archive.
 - `writer`: `ArchiveWriter` swaps the manifest, and refuses another log.
-- `shipped`: notes beside a log what archives have of it.
+- `shipped`: a note next to a log: which of its ranges archives have.
 - `segments`: `ObjectFiles` gives the objects to a scan as the files of a log, one piece in memory
   at a time.
 
-Imported by `scanning`, `shipping` and `api`; by faces the names below only. Imports `log.read` and
-`values`.
+Every higher floor may import it, faces the names below only. It imports `log.read`, `log.layout` and
+lower floors.
 """
 
 from __future__ import annotations

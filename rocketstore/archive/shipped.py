@@ -1,4 +1,4 @@
-"""`rocketstore/shipped.json`: what of a log each archive has, noted beside the log by each shipment.
+"""`rocketstore/shipped.json`: what of a log each archive has, noted next to the log by each shipment.
 
     {"version": 2, "archives": {"s3://lake/orders": [[0, 3221225472, 2774501893]]}}
 

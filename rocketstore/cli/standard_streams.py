@@ -93,7 +93,7 @@ def as_text(argument: str) -> str:
     surrogate of each byte that is not ASCII; what is no UTF-8 stays so."""
     try:
         return argument.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # other surrogates, which no bytes stand for
+    except UnicodeEncodeError:  # other surrogates, that no bytes decode to
         return argument
 
 

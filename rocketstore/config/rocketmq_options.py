@@ -29,7 +29,7 @@ def _absent(note: str, names: str, harmless: str | None = None) -> Option:
 _NOT_BUILT = "not offered: "
 _RETENTION = _NOT_BUILT + "give open(retention=Retention(…)), or call Store.trim"
 _REPLICATION = _NOT_BUILT + "replication knows no such setting"
-_CONTROLLER = _NOT_BUILT + "controller mode; who is the master is said by promote, or by a lease"
+_CONTROLLER = _NOT_BUILT + "controller mode; promote, or a lease, decides which store is the master"
 _ROLE = _NOT_BUILT + "give open(replication=Master(…)), or Replica(…) for a copy"
 _TIMER = _NOT_BUILT + "delivery at any time has no such setting here"
 _TRANSACTIONS = _NOT_BUILT + "store.transactions.check_back takes its times as arguments"
@@ -97,7 +97,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         _DLEDGER, "storePathDLedgerCommitLog dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId"
     ),
     _absent(
-        "RocketMQ leaves stale bytes behind its records, which are no damage",
+        "RocketMQ leaves stale bytes after its records, which are no damage",
         "writeWithoutMmap",
         "false",
     ),

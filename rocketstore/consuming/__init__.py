@@ -22,5 +22,5 @@ knows nothing of files.
 A position is the queue offset of the next message. It counts what was handed out, not what was
 fetched, so that an iteration that stops early loses nothing.
 
-`rocketstore.consumer` and the engine (the offsets only) may import this package.
+Every higher floor may import this package; the engine takes the offsets of groups only.
 """

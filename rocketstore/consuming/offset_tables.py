@@ -49,12 +49,15 @@ READ_AGAIN: Final = {"CID_RMQ_SYS_TRANS": MAX_OFFSET, "CID_RMQ_SYS_rocketstore_t
 
 
 def beyond_queues(table: dict[str, object], maximum: Maximum, *, lost: bool) -> list[OffsetSetBack]:
-    """Which offsets lead beyond their queue. The first message of a queue that there is not comes
-    after the offsets of all groups, which stay. One at which no queue begins goes back to the largest
-    other one, or it would count for messages that were put before the next open.
+    """Which offsets are beyond the end of their queue, and what they become.
 
-    `lost`: the log lost its end. Then services read again what they were done with, as they do where
-    an offset of theirs is beyond its queue: what they put may be lost, what it was put for is not.
+    Offsets of a queue that does not exist stay: its first message will come after them. But one at
+    which no queue begins goes back to the largest other one. Otherwise it would count for messages
+    that are put before the next open.
+
+    `lost`: the log lost its end. Then services read again what they were done with: the log may have
+    lost what they put, and still have what they put it for. An offset of a service beyond its queue
+    shows the same.
     """
     floors = floors_in(table, BELIEVED_MAX)
     rows = [(*row, maximum(row[0], row[2])) for row in rows_of(table)]

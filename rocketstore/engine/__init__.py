@@ -16,7 +16,7 @@ Read in this order:
 - `shutdown`, `exit_hook`: a close runs once and to its end, also at the end of the interpreter.
 - `rebuild`: an open that replaces queues and index.
 
-The store, puts, tools and `api` may import it; `log` and what is lower never does. An open runs in
+Every higher floor may import it; `log` and lower floors never do. An open runs in
 the thread of its caller. Workers run from `WritingEngine.start` until the close, which may have a
 thread of its own.
 """

@@ -33,7 +33,7 @@ def dispatch_for_reader(dispatcher: Dispatcher, path: str, target: int) -> None:
     """Dispatches up to `target` for a reader that has seen all before it.
 
     Raises:
-        StoreBehindError: dispatch stands before it, so what the reader asks for may be hidden.
+        StoreBehindError: dispatch is stopped before it, so what the reader asks for may be hidden.
     """
     if dispatcher.catch_up(target) >= target:
         return

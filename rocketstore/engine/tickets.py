@@ -266,7 +266,7 @@ class Completions:
 
     def _start(self) -> None:
         with self._starting() as nested:
-            # A handler that comes while its thread starts it has it started behind itself.
+            # A handler that comes while its thread is here starts nothing: this call does.
             if nested or self._closed or self._thread is not None:
                 return
             thread = threading.Thread(target=self._run, name="rocketstore-completions", daemon=True)

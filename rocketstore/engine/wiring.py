@@ -413,7 +413,7 @@ def _read_ahead(file: MappedFile) -> None:
 
 
 def _write_path(parts: ReadParts) -> tuple[RingBuffer | None, WriteBufferPool | None]:
-    """What puts write to (docs/architecture.md#two-write-paths): the mapping for `os` and for what a
+    """What puts write to (docs/architecture.md#write-paths): the mapping for `os` and for what a
     copy gets, a ring for `disk`, pool buffers for `memory`."""
     config = parts.config
     system = file_system(parts.layout.root)

@@ -71,7 +71,7 @@ class WritingEngine(Engine):
             *(self.config.delay_level_ms, self.queue_state, write.clock.now_ms),
             part_ms=0 if isinstance(write.clock, ManualClock) else 1,
         )
-        #: What puts raise in a copy of another store, which only its master changes; "": none is.
+        #: Address of the master whose copy this store is; errors name it. "": the store is no copy.
         self.copy_of = ""
         self._destroyed = False
         self.unique_ids = UniqueIds(

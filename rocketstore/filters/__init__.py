@@ -12,8 +12,8 @@ Read in this order:
     program: the same for native code (`_native.format.filter_program`), which decides most, faster,
         and asks `SqlFilter` where it is not sure.
 
-`rocketstore.consumer`, `scanning` and the faces may import this package; it imports `errors` and
-`values`.
+Every higher floor may import this package; it imports `errors`, `values` and
+`_native.format`.
 """
 
 from __future__ import annotations

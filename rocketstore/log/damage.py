@@ -12,7 +12,7 @@ __all__ = ["Damage", "ValidRun"]
 @dataclass(frozen=True, slots=True)
 class Damage:
     """A range that holds no record that can be believed, although it was durable or valid records lie
-    behind it. `topics`: of the lost records, as far as their headers tell."""
+    after it. `topics`: of the lost records, as far as their headers tell."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class ValidRun:
-    """Valid records behind a torn one: kept in quarantine, never served."""
+    """Valid records after a torn one: kept in quarantine, never served."""
 
     start: int
     end: int

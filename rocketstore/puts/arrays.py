@@ -104,7 +104,7 @@ def bodies_of(data: Any, offsets: Any) -> Strings:
 
 
 def texts_of(what: str, given: Any, rows: int, *, several: bool) -> Strings:
-    """One text a row: an Arrow array, or a sequence of str; None, null and "" stand for none. With
+    """One text a row: an Arrow array, or a sequence of str; None, null and "" mean none. With
     `several` those of one row are a text with blanks between, or a sequence.
 
     Raises:

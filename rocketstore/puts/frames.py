@@ -62,7 +62,7 @@ def encode_frames(
         topics: The topics that occur; a list, also of one.
         topic_rows: For each row its place in `topics`. Default: all rows have the first.
         queue_ids: For each row, or one for all. Default 0.
-        tags, keys: (offsets, data) of UTF-8; an empty text stands for none. Several keys of one row
+        tags, keys: (offsets, data) of UTF-8; an empty text means none. Several keys of one row
             are separated by blanks.
         properties: (offsets, names, values) as Arrow keeps maps: row i has the entries
             offsets[i] … offsets[i + 1] - 1 of the columns `names` and `values`. A shard key is the

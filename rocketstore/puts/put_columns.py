@@ -39,7 +39,7 @@ __all__ = [
 #: The property of a shard key, for which there is no column of its own here.
 SHARD_KEY = "__SHARDINGKEY"
 
-#: Milliseconds that stand for none: the log would write the time of the put.
+#: Milliseconds that mean none: the log would write the time of the put.
 NO_TIME = -(2**63)
 
 

@@ -6,20 +6,20 @@ no checksum; that of rocketstore adds both.
 
 Read in this order:
     settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
-    door: how that open makes a store a master or a copy. status: how far they are.
-    protocol: a package, what is said between the two.
+    door: how that open makes a store a master or a copy. status: how far master and copies are.
+    protocol: a package, the frames between master and copy.
     state: `replication.json`, the role and the history of a store.
     roles: what an open store may do by its role, and the fence of a master.
-    promotion, lease: who is the master, by hand or by a system outside.
-    places: what a reader of a log that may be cut keeps with a place.
+    promotion, lease: which store is the master, by hand or by a system outside.
+    places: what a reader keeps with its place in a log that may be cut.
     addresses: their text, and what the system finds for it.
     transport: the thread, the loop and the connections. warnings: lines in the log about peers.
     compared_log: what both ends ask the log of their store.
     serving: a package, how the log of a master goes out, and how far n machines have it.
     master_state: offsets of groups, and what else of a master is not in its log, in a copy.
-    incoming: bytes as they come, to whole records.
-    courses, replica: where a copy asks, what it compares, where it appends; the thread that follows.
-    broker: a package, what a broker of RocketMQ knows beside its log.
+    incoming: received bytes, as whole records.
+    courses: one connection of a copy: what it asks for, compares and appends. replica: its thread.
+    broker: a package, state of a RocketMQ broker that is not in its log.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
 bytes as they are, how far each number of copies has come, and the puts that wait for it.

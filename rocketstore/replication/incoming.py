@@ -108,7 +108,7 @@ class Incoming:
         verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT
         while self._whole < self._end:
             position, come = self._whole - start, self._end - start
-            # The last record may end behind `to`.
+            # The last record may end after `to`.
             to = min(come, position + self._append_most - self._record_most)
             result = scan_segment(window, position, to, verify=verify)
             end, last, stored_ms = (

@@ -49,21 +49,21 @@ logger = logging.getLogger(__name__)
 
 #: What one read takes, bytes.
 RECEIVE_BYTES: Final = 1 << 20
-#: After so many events of one read others get their turn, count.
+#: Events of one read after which other work of the loop runs, count.
 TURN_EVENTS: Final = 64
-#: So many attempts in a row that fail in the same way at the same place are the last.
+#: Attempts in a row that fail in the same way at the same place, count; then no other follows.
 SAME_FAILURES_MOST: Final = 3
-#: What another attempt does not change.
+#: Errors that another attempt does not change.
 FINAL: Final = (DivergedError, FinalError, MustOpenAgainError, StoreClosedError, StoreFailedError)
-#: The error says this where the master ends a connection without a word.
+#: What the error adds where the master ends a connection without an ERROR frame.
 HINT: Final = " before it said who it is: do both have the same tls= and protocol=?"
-#: Longest time until the master has proved what it must, seconds.
+#: Longest time until the master has proved its key, seconds.
 PROOF_S: Final = 10.0
 #: Longest time at the end of a connection for offsets that came by it, seconds.
 LAST_OFFSETS_S: Final = 1.0
 #: Seconds over which `bytes_per_s` is measured.
 RATE_S: Final = 2.0
-#: The master's last word is old after so many `heartbeat_every`, in which one is due.
+#: Age from which the master's last frame is old, in `heartbeat_every`: one is due in each.
 OLD_AFTER: Final = 1.5
 
 

@@ -46,7 +46,7 @@ _Given = TypeVar("_Given")
 HANDSHAKE_S: Final = 10.0
 #: What TLS keeps of bytes that the system has not taken, bytes.
 TLS_PENDING_BYTES: Final = 1 << 20
-#: After so many bytes that the system took or gave at once others get their turn, bytes.
+#: Bytes that the system took or gave at once after which other work of the loop runs.
 TURN_BYTES: Final = 256 << 10
 #: What a call counts for besides its bytes: a peer that sends single bytes takes time, too.
 CALL_BYTES: Final = 16 << 10
@@ -244,7 +244,7 @@ class _Plain(_InTurn):
             await self._loop.sock_sendall(self._sock, view)
 
     def close(self) -> None:
-        # Not before whoever waits for the socket was told by its task's cancellation.
+        # Call it after the tasks that wait for the socket are cancelled.
         self._watched = False
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())

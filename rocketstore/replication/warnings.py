@@ -8,9 +8,9 @@ from typing import Final
 
 __all__ = ["LINES_MOST", "Warnings"]
 
-#: A kind of trouble is not logged again while it is among the last so many.
+#: Kinds of trouble that are remembered, count: one of these is not logged again.
 TOLD_MOST: Final = 8
-#: At most so many lines are written in so many seconds.
+#: Lines that are written at most, count, in a span, seconds.
 LINES_MOST: Final = 10
 LINES_IN_S: Final = 60.0
 

@@ -15,8 +15,8 @@ Read in this order:
 Native code scans bytes (`_native`, ColumnScanner); `log.read.column_reader` walks the files.
 `archive` provides the objects of a store that was shipped.
 
-`rocketstore.api`, `rocketstore.shipping`, `tools` and the faces may import this package. It uses
-`archive`, `columns` and the lower floors; `arrow` only when a scan is asked for Arrow.
+Every higher floor may import this package. It uses `archive`, `columns` and lower floors; `arrow`
+only when a scan is asked for Arrow.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def messages_in(scan: Scan) -> Iterator[tuple[Columns, Any]]:
     Raises:
         CorruptRecordError: also where a batch is none, unless the scan skips damage; then it is
             logged.
-        OffsetOutOfRangeError: as the scan, also where a segment with a batch was trimmed behind a
-            thread.
+        OffsetOutOfRangeError: as the scan, also where a segment with a batch was trimmed while a
+            thread read ahead.
         DecompressionError, ModuleNotFoundError: a batch cannot be unpacked.
     """
     # The scan's own files: batches are taken out of what it has just mapped or fetched.
@@ -88,7 +88,7 @@ def _delivered(columns: Columns) -> Any:
 
 
 def _messages(scan: Scan, columns: Columns, files: SegmentFiles) -> Iterator[Message]:
-    """What the records of a chunk stand for, in order, without those of other tags and those that
+    """What the records of a chunk mean, in order, without those of other tags and those that
     `where` does not take."""
     wanted, where = scan.filter.tags, scan.filter.where
     matches = None if where is None else sql_filter(where).matches

@@ -1,4 +1,4 @@
-"""Services upon one store: each is a guest, which puts, reads and trims as any program does.
+"""Services of one open store: each puts, reads and trims as any program does.
 
 A service has a folder of its own, which says in which order to read its modules. Services do not
 import each other. `rocketstore.engine.shutdown.Guests` keeps the services of an open store and
@@ -14,5 +14,8 @@ stops them before it closes; `rocketstore.store` has what `Store` shows of them.
   RocketMQ's own form (half and op messages), and messages and offsets that are put together or
   not at all.
 
-`log` knows none of them: what a service stores are messages of system topics.
+A service keeps its state in messages of system topics and in small files of the store. `log`
+imports no service and starts none. It knows RocketMQ's form of what they keep:
+`log.queues.delayed_puts` names the queue in which a delayed message waits, and
+`log.recovery.broker_state` sets timers of a broker aside after a cut.
 """

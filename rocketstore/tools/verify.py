@@ -306,7 +306,7 @@ def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
 
 
 def _padding(layout: StoreLayout, *, growing: bool) -> Callable[[MappedFile, int], bool]:
-    """Whether stale bytes may stand behind the last record: RocketMQ stopped last, and cleanly."""
+    """Whether stale bytes may stand after the last record: RocketMQ stopped last, and cleanly."""
     if growing or layout.abort.exists() or rocketstore_wrote_last(layout):
         return lambda *_: False
     return partial(is_padding, layout)
@@ -340,7 +340,7 @@ def _open_segments(layout: StoreLayout, findings: Findings) -> list[MappedFile]:
 
 def _other_name(path: str, start: int, length: int, size: int, *, gap: bool) -> str:
     """Why a file of the log has the name of another place, or "": two records in it say so, since
-    one may have a changed offset. Nor does a log go on behind a `gap` with a file of nothing."""
+    one may have a changed offset. Nor does a log go on after a `gap` with a file of nothing."""
     with suppress(CorruptRecordError, ValueError), open(path, "rb") as file:
         first = file.read(LOOK_BYTES)
         said = decode_record(first, verify=False)["physical_offset"]

@@ -7,7 +7,7 @@ What there is:
     callbacks: the types of what callers pass in to be called.
     clock: the system's clock, and one that a test moves by hand.
     compression: bodies that a client compressed; `rocketstore.decompress`.
-    durability: the three promises, and texts of hosts, delays and queue ids.
+    durability: the promises of a put, and texts of hosts, delays and queue ids.
     foreign: names in a directory that are none of a store's.
     java_text: text of records that is not UTF-8.
     kept_errors: errors that are kept or raised again, without the frames of the first time.

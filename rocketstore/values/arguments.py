@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = ArrayLike
     #: n + 1 rising offsets, and bytes: row i is data[offsets[i]:offsets[i + 1]]. Arrow's layout.
     Column: TypeAlias = tuple[Numbers, Body]
-    #: One text a row; None and "" stand for none.
+    #: One text a row; None and "" mean none.
     TextRows: TypeAlias = Sequence[str | None] | ArrowArray
     #: Several texts a row: a sequence, or one text with blanks between.
     KeyRows: TypeAlias = Sequence[str | Sequence[str] | None] | ArrowArray

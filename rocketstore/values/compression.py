@@ -27,10 +27,10 @@ TYPE_MASK: Final = 0x7
 COMPRESSION_BITS: Final = COMPRESSED | TYPE_MASK << TYPE_SHIFT
 LZ4: Final = 1
 ZSTD: Final = 2
-#: A byte of an LZ4 stream can stand for 255. Its reader takes memory for all that it may give at
+#: A byte of an LZ4 stream can mean 255. Its reader takes memory for all that it may give at
 #: once.
 LZ4_RATIO: Final = 255
-#: A byte of a Zstandard stream can stand for 32 KiB.
+#: A byte of a Zstandard stream can mean 32 KiB.
 ZSTD_STEP_BYTES: Final = 256
 
 

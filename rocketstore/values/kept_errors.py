@@ -1,7 +1,7 @@
 """Errors that are kept, or raised a second time.
 
 An exception that was raised has a traceback, its frames have local variables, and these may hold
-mapped files: whoever keeps the exception keeps the files, also after a trim. So a part that keeps
+mapped files: a kept exception keeps the files, also after a trim. So a part that keeps
 an error keeps a copy without frames, and raises a copy of that.
 """
 

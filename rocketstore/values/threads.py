@@ -17,7 +17,7 @@ __all__ = ["POOL_THREADS_MAX", "Pool", "check_threads", "runs_here", "start_thre
 #: Longest wait for the first line of a new thread, seconds. One that finds no memory dies before
 #: it, in silence.
 START_S: Final = 5.0
-#: Most threads of a pool. More of them would finish no sooner, and a user may have so many only.
+#: Most threads of a pool. More would finish no sooner, and the system limits a user's threads.
 POOL_THREADS_MAX: Final = 64
 #: What starts the threads of `threading`, by version of Python.
 STARTERS: Final = ("_start_new_thread", "_start_joinable_thread")

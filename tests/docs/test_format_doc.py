@@ -1,7 +1,8 @@
-"""docs/format.md describes the files; csrc/rs_format.h is what the code does. They say the same."""
+"""docs/format.md and the pages below it describe the files; csrc/rs_format.h is what the code does. They agree."""
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.quick
 
 HEADER = ROOT / "csrc" / "rs_format.h"
-DOCUMENT = ROOT / "docs" / "format.md"
+PAGES = [ROOT / "docs" / "format.md", *sorted((ROOT / "docs" / "format").glob("*.md"))]
 
 #: Field of the record (2.1) -> constants whose sum is its place with IPv4 hosts and an empty body.
 RECORD_FIELDS = {
@@ -166,9 +167,14 @@ def defines() -> dict[str, int | str]:
     return found
 
 
+@functools.cache
+def document() -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
 def section(number: str) -> str:
     """Text between the heading of this section and the next heading."""
-    text = DOCUMENT.read_text(encoding="utf-8")
+    text = document()
     match = re.search(rf"^##+ {re.escape(number)}\.? .*?\n(.*?)(?=^##+ |\Z)", text, re.M | re.S)
     assert match, f"docs/format.md has no section {number}"
     return match[1]
@@ -237,8 +243,7 @@ def test_sys_flags() -> None:
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_sentence(name: str) -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert SENTENCES[name].format(defines()[name]) in text
+    assert SENTENCES[name].format(defines()[name]) in document()
 
 
 def test_record_crc() -> None:

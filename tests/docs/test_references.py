@@ -21,6 +21,8 @@ SUFFIXES = (".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".md")
 #: Its planted citations lead nowhere.
 OURS = Path(__file__)
 
+#: The number of a heading.
+NUMBERED = r"(\d+(?:\.\d+)*)\.? "
 #: `4.1`, `3.6, 7.4`, `7.2 and 7.3`
 NUMBERS = r"((?:section |§ ?)?\d+(?:\.\d+)*(?:(?:,| and|;) §?\d+(?:\.\d+)+)*)"
 #: A page whose headings have numbers, and how its sections are cited.
@@ -32,8 +34,8 @@ SECTIONS = {
 #: The letter of a numbered row, as K of K-16, and the pages whose tables have such rows.
 ROWS = {
     "D": ("durability.md",),
-    "K": ("semantics.md",),
-    "Q": ("format.md", "compatibility.md"),
+    "K": ("semantics/faults.md",),
+    "Q": ("format/rules.md", "compatibility.md"),
 }
 FEATURE = re.compile(r"\b(S\d{3}-\d{2,3})\b")
 DECISION = re.compile(r"\bdecisions?[ /](\d{4})\b")
@@ -69,7 +71,9 @@ def anchors(path: Path) -> set[str]:
 
 @cache
 def sections(page: str) -> set[str]:
-    found = (re.match(r"(\d+(?:\.\d+)*)\.? ", heading) for heading in headings(DOCS / page))
+    """Numbers of the headings of a page, and of the pages in the folder of its name."""
+    pages = [DOCS / page, *sorted((DOCS / page).with_suffix("").glob("*.md"))]
+    found = (re.match(NUMBERED, heading) for path in pages for heading in headings(path))
     return {match[1] for match in found if match}
 
 
@@ -92,7 +96,7 @@ def unresolved(path: Path, text: str) -> Iterator[str]:
         for match in pattern.finditer(text) if page.removesuffix(".md") in text else ():
             numbers = re.findall(r"\d+(?:\.\d+)*", match[1])
             yield from (f"{page} {n}" for n in numbers if n not in sections(page))
-    if path == DOCS / "semantics.md":
+    if DOCS / "semantics" in (path.with_suffix(""), path.parent):
         numbers = re.findall(r"§(\d+(?:\.\d+)*)", text)
         yield from (f"§{n}" for n in numbers if n not in sections("semantics.md"))
     for letter, pages in ROWS.items():
@@ -128,6 +132,23 @@ def test_every_citation_leads_somewhere() -> None:
         for citation in unresolved(path, text_of(path))
     ]
     assert wrong == [], "\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["format", "semantics"])
+def test_an_index_lists_each_section_once(name: str) -> None:
+    """The pages under docs/format have the sections; docs/format.md leads to each, by its number."""
+    listed = re.findall(
+        rf"^ *- \[(.+)\]\(({name}/\w+\.md)#", text_of(DOCS / f"{name}.md"), flags=re.MULTILINE
+    )
+    there = [
+        (heading, f"{name}/{path.name}")
+        for path in (DOCS / name).glob("*.md")
+        for heading in headings(path)
+        if re.match(NUMBERED, heading)
+    ]
+    assert sorted(listed) == sorted(there)
+    numbers = [re.match(NUMBERED, heading) for heading, _ in there]
+    assert len({match[1] for match in numbers if match}) == len(there)
 
 
 def test_there_are_citations_of_each_kind() -> None:

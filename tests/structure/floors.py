@@ -19,12 +19,12 @@ __all__ = ["ACCEPTED", "FACES", "FLOORS", "Arrow", "arrows", "circles", "module_
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("plain values", ("errors",)),
     ("plain values", ("values",)),
-    ("native part: memory, system calls, the GIL", ("_native",)),
-    ("native part: memory, system calls, the GIL", ("_native.os",)),
-    ("native part: memory, system calls, the GIL", ("_native.format",)),
-    ("native part: memory, system calls, the GIL", ("_native.sync",)),
-    ("native part: memory, system calls, the GIL", ("_native.append", "_native.dispatch")),
-    ("native part: memory, system calls, the GIL", ("_native.put",)),
+    ("native: memory, system calls, GIL", ("_native",)),
+    ("native: memory, system calls, GIL", ("_native.os",)),
+    ("native: memory, system calls, GIL", ("_native.format",)),
+    ("native: memory, system calls, GIL", ("_native.sync",)),
+    ("native: memory, system calls, GIL", ("_native.append", "_native.dispatch")),
+    ("native: memory, system calls, GIL", ("_native.put",)),
     ("options, and what a read gives", ("config", "message", "columns", "stats")),
     ("one log: files", ("log",)),
     ("one log: files", ("log.worker", "log.damage", "log.layout")),
@@ -38,20 +38,20 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("uses of a store", ("puts", "scanning")),
     ("the store that users hold", ("writer", "consumer", "shipping")),
     ("the store that users hold", ("store",)),
-    ("guests of a store", ("services", "completion_port")),
-    ("guests of a store", ("replication",)),
+    ("work upon an open store", ("services", "completion_port")),
+    ("work upon an open store", ("replication",)),
     ("the functions that users call", ("api",)),
     ("tools", ("tools",)),
     ("the package itself", ("__init__",)),
     ("faces", ("arrow",)),
     ("faces", ("aio", "metrics", "spark", "testing")),
-    ("faces", ("cli", "ui")),
+    ("faces", ("cli",)),
     ("faces", ("__main__",)),
 )
 RANK = {room: floor for floor, (_, rooms) in enumerate(FLOORS) for room in rooms}
 
 #: Faces use names that `rocketstore` and its public packages export, nothing else.
-FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "testing", "ui"))
+FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "testing"))
 #: Packages whose `__all__` a face may use, beside `rocketstore` itself.
 PUBLIC_PACKAGES = frozenset(
     f"rocketstore.{name}"

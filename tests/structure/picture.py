@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
+import textwrap
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.structure.floors import ACCEPTED, FLOORS, arrows
 from tests.structure.public_api import exported
 from tests.structure.source_tree import ROOT, module_name, sources
 
-__all__ = ["DOCUMENT", "redrawn"]
+__all__ = ["DOCUMENT", "MARKS", "redrawn"]
 
 DOCUMENT = ROOT / "docs" / "architecture.md"
 BEGIN = "<!-- rooms: made by `python -m tests.structure.picture` -->"
 END = "<!-- end of rooms -->"
+FLOORS_BEGIN = "<!-- floors: made by `python -m tests.structure.picture` -->"
+FLOORS_END = "<!-- end of floors -->"
+#: Rooms whose packages are worth a place in the picture.
+UNFOLDED = ("services", "replication")
+#: Columns of the picture before the rooms, and in all.
+LABEL, WIDE = 38, 116
 
 
 def first_sentence(path: Path) -> str:
@@ -92,12 +101,41 @@ def tree() -> list[str]:
     return [*lines, "```"]
 
 
+def shown(room: str) -> str:
+    """A room of the picture, with its packages where they are worth a place."""
+    folder = ROOT / "rocketstore" / room
+    inner = sorted(p.parent.name for p in folder.glob("*/__init__.py")) if room in UNFOLDED else []
+    return f"{room} ({', '.join(inner)})" if inner else room
+
+
+def picture() -> list[str]:
+    """Floors from high to low: what each is for, and its rooms."""
+    lines = ["```"]
+    for label, floors in itertools.groupby(reversed(FLOORS), key=lambda floor: floor[0]):
+        names = [shown(room) for _, rooms in floors for room in rooms]
+        lines += textwrap.wrap(
+            "  ".join(names),
+            WIDE,
+            initial_indent=f" {label}".ljust(LABEL),
+            subsequent_indent=" " * LABEL,
+        )
+    return [*lines, " bytes and positions".ljust(LABEL) + "csrc (C17)", "```"]
+
+
+#: Begin and end of a part of the document that is made from the code, and what makes it.
+MARKS: tuple[tuple[str, str, Callable[[], list[str]]], ...] = (
+    (FLOORS_BEGIN, FLOORS_END, picture),
+    (BEGIN, END, lambda: [*rows(), "", *tree()]),
+)
+
+
 def redrawn(text: str) -> str:
-    """The document with the table and the tree as the code is now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    drawn = "\n".join([BEGIN, "", *rows(), "", *tree(), "", END])
-    return before + drawn + after
+    """The document with the floors, the table and the tree as the code is now."""
+    for begin, end, made in MARKS:
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = before + "\n".join([begin, "", *made(), "", end]) + after
+    return text
 
 
 if __name__ == "__main__":

@@ -124,8 +124,8 @@ def _writes(store: rocketstore.Store, raw: RawFile, body: bytes, record: bytes) 
         messages: int,
         settled: Callable[[], object],
     ) -> Callable[[float], Round]:
-        """A round of `call`, of so many messages each; outside the clock its bytes go to the
-        disk."""
+        """A round of calls of `call`, each of `messages` messages. Its bytes go to the disk outside of
+        the measured time."""
         most = max(1, ROUND_BYTES // (len(record) * messages))
         group = sample if messages == 1 else 1
 
@@ -183,7 +183,7 @@ def _calls(
 def _flights(
     submit: Callable[[bytes], rocketstore.Ticket], body: bytes, most: int, seconds: float
 ) -> Round:
-    """Submits while so many are in flight; a latency is that from `submit` to the end of
+    """Submits with at most `most` in flight; a latency is that from `submit` to the end of
     `result`."""
     clock = time.perf_counter_ns
     latencies: list[int] = []

@@ -6,7 +6,7 @@ that a program would want as well.
 
 - Write: `ingest` stores lines. Read: `tail`, `get`, `query`.
 - Look: `stat` shows what a store has; `verify` checks it.
-- Mend: `recover` after a crash, `repair` damage in the log, `rebuild` queues and index.
+- Repair: `recover` after a crash, `repair` damage in the log, `rebuild` queues and index.
 - Copy: `ship` sealed segments to an archive; `compact` the latest message of each key into a new
   store. Remove: `trim` the oldest segments.
 - Replicate: `follow` keeps a copy of the store of a master; `promote` makes a copy the master.

@@ -68,7 +68,7 @@ def command(
     as a whole, one for all queues of a topic. An empty body is a tombstone: it deletes its key, and
     goes itself after --grace. STORE does not change; a writer may work meanwhile, and what it
     stores later is left out. INTO must be new or empty; a run that is stopped leaves nothing there.
-    Exit code 3 when --skip-damage went on behind damage.
+    Exit code 3 when --skip-damage went on after damage.
 
     \b
     Examples:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "facts"]
 
-#: Whether dispatch stands is asked of the bounds of a queue, even one that is not there.
+#: Whether dispatch is stopped is asked of the bounds of a queue, even one that is not there.
 ANY_TOPIC = "any"
 PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 

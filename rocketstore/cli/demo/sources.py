@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 GROUP: Final = "demo"
-#: One put of so many is timed.
+#: Puts of which one is timed, count.
 SAMPLE: Final = 16
 #: Topics that are read from a point in time, and points for each.
 TIMES: Final = 4

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 QUEUES: Final = 4
-#: A small file costs Spark as much as so many bytes; its own 4 MiB would make a task of every few
-#: files.
+#: Cost of a small file to Spark, bytes. Spark's own 4 MiB would make a task of every few files.
 FILE_COST: Final = str(64 << 10)
 SHOWN: Final = 5
 

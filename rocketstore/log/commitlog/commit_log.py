@@ -48,14 +48,13 @@ logger = logging.getLogger(__name__)
 
 #: Used share of the current segment at which the next one is asked for, by default.
 NEXT_SEGMENT_AT = 0.5
-#: Distance between two marks, bytes: at each the log wakes the populator and asks for a flush that
-#: is due. It is as long as what was appended so far, within these bounds, so that the pages of a
-#: burst are ready soon.
+#: A mark is a physical offset at which the log wakes the populator and asks for a flush that is
+#: due. The distance from one to the next, bytes, is what was appended so far, within these bounds:
+#: so the pages of a burst are ready soon.
 MARK_FIRST_BYTES = 64 << 10
 MARK_EVERY_BYTES = 4 << 20
-#: Distance to the next mark, bytes, after a batch that one call wrote. It has made no pages ready,
-#: and puts soon need some. At the populator's last page everywhere it would cost single puts of
-#: 100 B a tenth (2.1 against 2.5 million a second).
+#: Distance to the next mark, bytes, after a batch that one call wrote. The call made no pages
+#: ready, and puts need some soon. A mark at the populator's last page would slow single puts.
 MARK_WRITTEN_BYTES = 512 << 10
 #: Divisor of the bound on unflushed bytes; from that part on a flush begins before its interval.
 FLUSH_SHARE = 4

@@ -14,9 +14,9 @@ Read in this order:
 - `generations`: queues whose numbering began again at 0.
 - `unit_records`: the record that a unit points to, and whether it has the unit's place.
 - `missing_units`: which records of the log have no unit; `refill` makes the units of these queues;
-  `strangers` are units that point to records of other queues.
+  `strangers` finds units that point to records of other queues.
 - `arrival_notifier`: calls a listener when messages arrive.
 
-The engine and the rebuild of tools may import it. One thread at a time dispatches: the worker, or a
+Every higher floor may import it. One thread at a time dispatches: the worker, or a
 reader that would wait for it; a native turn decides. The notifier has a thread of its own.
 """

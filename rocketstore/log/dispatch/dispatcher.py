@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["QUEUES", "Dispatcher"]
 
-#: The part of a store that lacks units while dispatch stands.
+#: The part of a store that lacks units while dispatch is stopped.
 QUEUES: Final = "consume queues"
 #: Longest run, bytes, so that readers see records on the way.
 RUN_BYTES: Final = 4 << 20

@@ -8,7 +8,7 @@ from rocketstore.log.queues.units import UnitRefusedError
 
 __all__ = ["GapBudget"]
 
-#: Bytes of log for each lost record that a gap may stand for: a fourth of the smallest record, as
+#: Bytes of log for each lost record that a gap may mean: a fourth of the smallest record, as
 #: three fourths of a log may be lost.
 BYTES_OF_A_LOSS: Final = 23
 #: Units that the gaps of a short log may have, a count.
@@ -27,8 +27,8 @@ class GapBudget:
     def take(self, queue: str, end: int, queue_offset: int, *, believed: bool = True) -> None:
         """Takes the gap between the end of a queue and the offset of its next record.
 
-        Raises UnitRefusedError where the log cannot have lost so many records, or the caller does
-        not believe the record; nothing is taken then.
+        Raises UnitRefusedError where the log cannot have lost that many records, or the caller does
+        not believe the record. Then nothing is taken.
         """
         gap = max(queue_offset - end, 0)
         if gap > self.left or (gap and not believed):

@@ -24,7 +24,7 @@ RUN_MAX: Final = 1000
 def is_of_older_numbering(
     queue: ConsumeQueue, queue_offset: int, physical_offset: int, find: Find
 ) -> bool:
-    """Whether the numbering of a queue began again behind this record: what has its queue offset,
+    """Whether the numbering of a queue began again after this record: what has its queue offset,
     or a lower one, lies further on in the log."""
     if not queue.files:
         return False
@@ -56,7 +56,7 @@ class Restarts:
             end, units = queue.written_end, []
             last = queue.unit(end - 1) if end else None
             if last is not None and last[0] > unit[0]:
-                return []  # the old numbering goes on behind this record
+                return []  # the old numbering goes on after this record
         if queue_offset != len(units) or end != queue.written_end:
             return []
         units.append(unit)

@@ -90,7 +90,7 @@ def find_missing(
 
 class _Look:
     """One look. The native walk stops for what needs Python, and goes on at the same record, or
-    behind it."""
+    after it."""
 
     def __init__(
         self, log: MappedFileQueue, queues: ConsumeQueueStore, ignored_topics: Sequence[str]
@@ -115,7 +115,7 @@ class _Look:
             reason, offset = self._native.run(segment, offset, min(end, segment.end_offset))
             if reason in (native.DONE, native.FAULT):
                 return
-            if reason in (native.END, native.BAD):  # records may lie behind zeros
+            if reason in (native.END, native.BAD):  # records may lie after zeros
                 offset = _behind_damage(segment, offset, min(end, segment.end_offset), budget)
                 continue
             record = self._native.current()
@@ -178,7 +178,7 @@ class _Look:
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int
     ) -> bool:
         """Whether the queue has the unit; or that of another record with the same queue offset; or
-        its numbering began again behind this record, so that a lower queue offset lies further on
+        its numbering began again after this record, so that a lower queue offset lies further on
         (D-12)."""
         try:
             there = queue.unit(queue_offset)
@@ -191,7 +191,7 @@ class _Look:
                 return True
             return is_of_older_numbering(queue, queue_offset, physical_offset, self._log.find)
         except ReadFailedError:
-            return True  # who reads it is told
+            return True  # its reader gets the error
 
 
 def _noted(

@@ -45,7 +45,7 @@ def take_out_strangers(
                 )  # fmt: skip
                 queue.clear_units(strangers)
         except ReadFailedError:
-            continue  # who reads it is told
+            continue  # its reader gets the error
 
 
 def _is_suspect(log: MappedFileQueue, queue: ConsumeQueue, begin: int) -> bool:

@@ -12,9 +12,9 @@ Read in this order:
 - `queue`: one consume queue, whose end is found from its units; `queue_files` maps its files.
 - `unit_check`: whether a unit is that of its record, asked where no rocketstore writer says how far
   units are whole.
-- `catching_up`: waits a moment for a writer whose queues or index are behind.
+- `catching_up`: waits a moment for a writer whose queues or index lag.
 - `views`: the positions and the index that a follower shows its store.
 
-The engine, tools and `scanning` may import it. Nothing here has a thread. Any thread may use a
+The engine and tools import it. Nothing here has a thread. Any thread may use a
 follower: one lock guards what it knows of the writer and of the log, each queue has its own.
 """

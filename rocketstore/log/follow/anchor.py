@@ -21,7 +21,7 @@ __all__ = ["Anchor"]
 #: Bytes that are compared: a record checksum, unique key and body are among the last of a record.
 TAIL_BYTES: Final = 256
 #: Whole segments that are compared, the newest ones, and the bytes at their ends where their last
-#: record is looked for: behind a large gap it is not.
+#: record is looked for: after a large gap it is not.
 SEGMENTS_MAX: Final = 32
 SEARCHED_BYTES: Final = 1 << 20
 
@@ -42,7 +42,7 @@ class Anchor:
     def note(self, segments: Sequence[MappedFile], end: int) -> None:
         """`end`: where the last record that readers may see ends."""
         tail = tail_bytes(segments, end, TAIL_BYTES)
-        if tail.strip(b"\0"):  # else the rest of a segment, behind its last record
+        if tail.strip(b"\0"):  # else the rest of a segment, after its last record
             self._end, self._tail = end, tail
         if end > self._until:
             whole = [file for file in segments[-SEGMENTS_MAX - 1 :] if file.end_offset < end]
@@ -84,7 +84,7 @@ class Anchor:
 
 
 def _last_bytes(file: MappedFile) -> tuple[int, bytes]:
-    """Where the last bytes of a segment end that are not zeros, and these; none are found behind a
+    """Where the last bytes of a segment end that are not zeros, and these; none are found after a
     large gap."""
     size = min(SEARCHED_BYTES, file.size)
     step = 4096

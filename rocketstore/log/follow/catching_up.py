@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["wait_for_writer"]
 
-#: Longest time without a move before dispatch or the index of the writer counts as standing, and
+#: Longest time without progress before dispatch or the index of the writer counts as stopped, and
 #: longest wait in all, seconds.
 STALLED_S: Final = 1.0
 LONGEST_S: Final = 10.0
@@ -36,7 +36,7 @@ def wait_for_writer(
     so.
 
     Raises:
-        StoreBehindError: the position stands.
+        StoreBehindError: the position does not move.
     """
     last: int | None = None
     limit = time.monotonic() + LONGEST_S

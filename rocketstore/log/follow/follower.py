@@ -196,7 +196,7 @@ class Follower:
         """`look`; waits a moment where the writer has not dispatched what is visible.
 
         Raises:
-            StoreBehindError: the writer's dispatch stands.
+            StoreBehindError: the writer's dispatch is stopped.
         """
         self.look()
         self._wait_for("consume queues", any_move=True)
@@ -204,7 +204,7 @@ class Follower:
 
     def wait_indexed(self) -> None:
         """Waits a moment until the key index has the keys of all that is visible now.
-        StoreBehindError: the writer's index stands."""
+        StoreBehindError: the writer's index is stopped."""
         self._wait_for("key index", any_move=False)
 
     def _wait_for(self, part: str, *, any_move: bool) -> None:

@@ -64,7 +64,7 @@ class FollowerIndex:
     def candidates(
         self, topic: str, key: str, begin_ms: int, end_ms: int, /, *, newest: bool
     ) -> Iterator[int]:
-        """Begins anew behind a recovery or rebuild: what came before comes again then."""
+        """Begins again after a recovery or rebuild: then candidates that it gave before come again."""
         self._follower.wait_indexed()
         steady = self._follower.steady
         walk: Iterator[int] = iter(())

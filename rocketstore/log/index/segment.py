@@ -99,7 +99,7 @@ class IndexSegment:
         self.identity = (0, 0)
         self.name = os.path.basename(file.path)
         self.shape = shape
-        # Entries that end within so many bytes of the file are known to have blocks on disk.
+        # Bytes of the file, from its begin on, that are known to have blocks on disk.
         self._allocated = allocated
         #: A byte for each SLOTS_IN_PIECE slots, 1 once they are known to have blocks; None: all have.
         self.slots_ready: bytearray | None = None

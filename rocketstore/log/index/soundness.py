@@ -93,7 +93,7 @@ def begins_late(log: MappedFileQueue, index: IndexStore, minimum: int = 0) -> bo
 
 def has_gaps(log: MappedFileQueue, index: IndexStore) -> bool:
     """Whether a record with keys lies between the entries of two files: one that was between them
-    is gone. It is the first record behind the last entry, as a rule."""
+    is gone. It is the first record after the last entry, as a rule."""
     headers = [header for segment in index.files if not (header := segment.header()).empty]
     looks = iter(range(KEYS_LOOKED_FOR + 2 * len(headers)))
     return any(
@@ -104,7 +104,7 @@ def has_gaps(log: MappedFileQueue, index: IndexStore) -> bool:
 
 def was_cut_short(log: MappedFileQueue, index: IndexStore, offset: int) -> bool:
     """Whether a record with keys lies between the last entry and `offset`, from where the index goes
-    on: it was cut at an entry that makes no sense, which hides those behind it."""
+    on: it was cut at an entry that makes no sense, which hides those after it."""
     headers = [header for segment in index.files if not (header := segment.header()).empty]
     if not headers:
         return False

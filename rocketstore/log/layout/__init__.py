@@ -18,7 +18,7 @@ Read in this order:
 - `ordered_cut`: where the next recovery cuts the log at a sound record.
 - `rocketmq_json`: JSON as RocketMQ writes it.
 - `disk_blocks`: blocks on disk for a part of a file, ahead of what is written there.
-- `padding`: stale bytes behind the last record, which RocketMQ may leave.
+- `padding`: stale bytes after the last record, which RocketMQ may leave.
 - `rocksdb_queues`: consume queues in RocksDB, which are not read.
 - `file_system`: what the file system allows (D-39).
 - `destroy`: removes a store, and nothing else.

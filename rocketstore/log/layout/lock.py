@@ -202,15 +202,15 @@ def _describe(layout: StoreLayout, holder: int) -> str:
 
 
 def describe_holder(layout: StoreLayout) -> str | None:
-    """Who has the store open for writing, with the process as far as it is known; None: nobody. The
-    answer may be old on arrival."""
+    """Names the program that has the store open for writing, and its process if it is known. None: no
+    program has. The answer may be old when it arrives."""
     holder = StoreLock.probe(layout)
     return None if holder is None else _describe(layout, holder)
 
 
 def describe_recovery(layout: StoreLayout) -> str:
-    """Who recovers or rebuilds the store, with which command, for how long, and how much of the log
-    it has done; for a reader."""
+    """Names the process that recovers or rebuilds the store, its command, for how long it runs, and
+    how much of the log it has done; for a reader."""
     pid = writer_pid(layout.positions)
     if pid is None:
         who = "another rocketstore process, or a forked child of it"

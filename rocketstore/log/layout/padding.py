@@ -1,4 +1,4 @@
-"""Stale bytes behind the last record of a log that RocketMQ wrote with `writeWithoutMmap`
+"""Stale bytes after the last record of a log that RocketMQ wrote with `writeWithoutMmap`
 (format.md 1.2): since 5.5.0 each append is filled up to the end of its page with what the buffer
 held before."""
 

@@ -2,7 +2,7 @@
 
 A file of the log has its whole length from the start; its blocks come as the writer comes nearer.
 So a store of a few messages takes a few MiB, and not a file of 1 GiB. `MappedFile.reserved` says how
-much of a file has blocks. No put stores behind that, so a full disk stays an exception (D-16).
+much of a file has blocks. No put stores beyond that, so a full disk stays an exception (D-16).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class SegmentBlocks:
         return size
 
     def close(self, files: Iterable[MappedFile]) -> None:
-        """Gives the blocks behind the end of the log back. Nothing is written any more, and what was
+        """Gives the blocks after the end of the log back. Nothing is written any more, and what was
         written is on disk."""
         wrote = self._positions.wrote
         for file in files:
@@ -167,7 +167,7 @@ def _no_room(error: OSError, begin: int, end: int, size: int, path: str | None) 
 
 
 def _give_back(fd: int, used: int, size: int, step: int) -> None:
-    """Nobody has stored anything behind the first `used` bytes. Whole steps go, since others may
+    """Nobody has stored anything after the first `used` bytes. Whole steps go, since others may
     store to the one that is used in part."""
     begin = -(-used // step) * step
     if begin < size:

@@ -10,12 +10,12 @@ Read in this order:
 - `consume_queue_store`: queues by topic and id; `directories` has their names on disk.
 - `mapping_cache`: which queues have their files mapped; a process may have fewer mappings.
 - `saved_ends`: where queues ended at the last close; `lost_queues` finds what is missing since;
-  `files_stamp` tells whether anyone has touched their files.
-- `blocked_queues`: those that take no units, since something stands in place of their files.
+  `files_stamp` shows whether a program has changed their files.
+- `blocked_queues`: those that take no units, since something else is in place of their files.
 - `multi_dispatch`: further queues that a record names (RocketMQ's multi dispatch and LMQ).
 - `put_states`: the next queue offset of each queue that puts go to; `delayed_puts`: the queue of
-  a delay level, and who is told of a message there.
+  a delay level, and which service a message there wakes.
 
-`log.dispatch`, `log.read`, `engine` and tools may import it. Only the dispatcher writes units and
+`log.dispatch`, `log.read` and every higher floor may import it. Only the dispatcher writes units and
 makes files; the preallocator has a thread; any thread may read or sync.
 """

@@ -108,7 +108,7 @@ class ConsumeQueueStore:
         return queue
 
     def expect(self, count: int) -> None:
-        """Preallocates first files: the caller expects messages for so many new queues."""
+        """Preallocates first files: the caller expects messages for `count` new queues."""
         self._first_files.expect(count)
 
     @contextlib.contextmanager

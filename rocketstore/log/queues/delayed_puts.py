@@ -92,7 +92,7 @@ class DelayedPuts:
         return timestamp_ms(name, when)
 
     def after(self, delay_ms: int) -> Delay:
-        """The delay of so many milliseconds."""
+        """The delay of `delay_ms` milliseconds from now."""
         delay = self.due(self._now_ms() + delay_ms + (delay_ms > 0) * self._part_ms)
         return delay._replace(span_ms=delay_ms) if isinstance(delay, Due) else delay
 

@@ -242,7 +242,7 @@ class FirstFiles:
         self._closed = False
 
     def expect(self, count: int) -> None:
-        """The caller expects so many more new queues soon."""
+        """The caller expects `count` more new queues soon."""
         with self._lock():
             self._expected = min(self._expected + count, self._max)
         if self.wanted:

@@ -21,7 +21,7 @@ Read in this order:
   `returned_topics` names queues that a broker may have deleted.
 - `missing_segments`, `batches`: the same questions for a log that is only read.
 
-The engine, tools and `scanning` may import it. One thread runs a recovery, before any worker of the
+Every higher floor may import it. One thread runs a recovery, before any worker of the
 store runs; only `parallel_scan` has threads, which end with the walk. The rules D-01 … D-40 are in
 docs/durability.md.
 """

@@ -1,4 +1,4 @@
-"""What a broker derives from the log and keeps beside the queues: timers, and a RocksDB.
+"""What a broker derives from the log and keeps next to the queues: timers, and a RocksDB.
 
 After a cut of the log they speak of records that are gone. RocketMQ does not look: timers get stuck
 or deliver another message (K-91), and its RocksDB skips the records that come in the place. It
@@ -59,7 +59,7 @@ def set_broker_state_aside(layout: StoreLayout, end: int, *, cut: bool) -> list[
 
 
 def _timers_know(directory: Path, end: int) -> bool:
-    """Whether a unit of the timer log points to a record that ends behind `end`."""
+    """Whether a unit of the timer log points to a record that ends after `end`."""
     for start, _ in list_files(directory)[-TIMER_FILES:]:
         with (directory / segment_name(start)).open("rb") as file:
             while data := file.read(UNITS * TIMER_UNIT.size):

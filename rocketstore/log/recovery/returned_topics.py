@@ -34,7 +34,7 @@ def broker_topics(layout: StoreLayout) -> frozenset[str] | None:
 
 
 class ReturnedTopics:
-    """Made before an open dispatches, asked behind that."""
+    """Made before an open dispatches, asked after that."""
 
     def __init__(self, layout: StoreLayout, queues: ConsumeQueueStore) -> None:
         self._queues = queues

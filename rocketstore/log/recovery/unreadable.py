@@ -35,7 +35,7 @@ def unreadable_messages(
     for queue in queues.all():
         try:
             numbers = list(_unreadable(queue, log, report, known))
-        except (ReadFailedError, OSError):  # who reads it is told
+        except (ReadFailedError, OSError):  # its reader gets the error
             continue
         if numbers:
             found.append(

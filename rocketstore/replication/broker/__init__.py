@@ -1,4 +1,4 @@
-"""The broker that a copy's master belongs to: what lies beside the log of its store.
+"""The broker of a copy's master: its state that is not in the log.
 
 RocketMQ's HA service sends the log alone. Topics, subscription groups, offsets of groups and of delay
 levels are asked of the broker's remoting port, as its slaves do (`SlaveSynchronize`), where a copy

@@ -121,7 +121,7 @@ class Overlap:
         return data[size:]
 
     def ended_early(self) -> DivergedError:
-        """The master has nothing behind `next`, where this copy goes on."""
+        """The master has nothing after `next`, where this copy goes on."""
         return DivergedError(
             f"the master's log ends at {self.next} or before, this copy at {self.end}: the master "
             "has lost what this copy has; make a new copy in an empty directory",

@@ -59,7 +59,8 @@ def packed(codec: Codec, data: Buffer) -> bytes | None:
 
 
 def unpacked(codec: Codec, data: memoryview, size: int) -> memoryview:
-    """ValueError for what is not the compressed form of so many bytes. No more are ever made."""
+    """The plain bytes, `size` of them; it never makes more. ValueError where `data` is not their
+    compressed form."""
     plain = _unpacked_zlib(data, size) if codec is Codec.ZLIB else _unpacked_zstd(data, size)
     if plain is None or len(plain) != size:
         raise ValueError(f"compressed bytes of more, or of other, than {size}")

@@ -2,7 +2,7 @@
 
 Each end gives a random number. Where there is a key, each proves that it knows it, the replica
 first: a proof is a HMAC-SHA256 by the key over the role of the end and both greetings. Until its
-peer has proved, an end says nothing of its store. A proof does not protect the frames behind it:
+peer has proved, an end says nothing of its store. A proof does not protect the frames after it:
 for that there is TLS.
 """
 

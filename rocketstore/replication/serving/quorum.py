@@ -13,12 +13,12 @@ NOT_CONNECTED: Final = -1
 
 
 class Quorum:
-    """Told how far each connected replica has synced the log, it tells how far each number of
-    machines has, the master included. It tells changes only. One thread uses it."""
+    """From how far each connected replica has synced the log, it computes how far each number of
+    machines has, the master included, and reports changes. One thread uses it."""
 
     def __init__(self, confirm: Callable[[int, int, int], None]) -> None:
-        """`confirm(copies, offset, begin)`: so many machines have everything in [begin, offset);
-        `NOT_CONNECTED`: there are not so many."""
+        """`confirm(copies, offset, begin)`: `copies` machines have everything in [begin, offset).
+        Offset `NOT_CONNECTED`: fewer machines are connected."""
         self._confirm = confirm
         self._synced: dict[Hashable, tuple[int, int]] = {}
         self._told = dict.fromkeys(range(2, COPIES_MAX + 1), NOT_CONNECTED)

@@ -294,7 +294,7 @@ class ReplicaSender:
                 continue
             self._idle()
             if serving and self._source.end() > self.position:
-                continue  # before whoever moves it was told to say so
+                continue  # the end moved before the log was asked to wake this task
             await self._woken.wait()
 
     async def _send_offsets(self, offsets: SentOffsets) -> None:

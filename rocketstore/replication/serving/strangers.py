@@ -1,4 +1,4 @@
-"""Peers that have proved nothing yet: how many there may be, and how fast they may come.
+"""Peers without a proof of what they are: how many there may be, and how fast they may come.
 
 Any process that reaches the port of a master can connect. So what a connection costs before its
 peer has asked for the log, and been allowed to, has bounds of its own, and takes nothing from the

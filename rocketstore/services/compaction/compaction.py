@@ -270,7 +270,7 @@ class _Run:
 def _keys(
     chunk: Columns, rows: Iterable[int], table: LatestKeys | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Those of the rows that have a key which is not blank, and it, behind the prefix of its
+    """Those of the rows that have a key which is not blank, and it, after the prefix of its
     topic."""
     column, topics = chunk["keys"], chunk["topic"]
     data, ends = column.data.tobytes(), column.offsets.tolist()

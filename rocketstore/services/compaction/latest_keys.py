@@ -45,7 +45,7 @@ class LatestKeys:
         return self._secret + topic.encode("utf-8", "surrogateescape") + b"\0"
 
     def add(self, keys: Sequence[bytes], marks: Sequence[int]) -> None:
-        """Keys behind their prefix, in the order of the log, and their marks."""
+        """Keys after their prefix, in the order of the log, and their marks."""
         if not keys:
             return
         digests = b"".join([hashlib.blake2b(key, digest_size=16).digest() for key in keys])

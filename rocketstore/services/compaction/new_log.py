@@ -48,7 +48,7 @@ class NewLog:
 
     @property
     def end(self) -> int:
-        """The physical offset behind the last record."""
+        """The physical offset after the last record."""
         return self._start + self._position
 
     @property

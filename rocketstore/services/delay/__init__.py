@@ -1,7 +1,7 @@
 """Delayed messages: RocketMQ's delay levels and times of their own, on disk as RocketMQ has them.
 
-A put with a delay goes to a system topic (`engine.delayed_puts`, `puts`). One thread puts what is due
-into its own topic, once, also after a stop at any point.
+A put with a delay goes to a system topic (`log.queues.delayed_puts`, `puts`). One thread puts
+what is due into its own topic, once, also after a stop at any point.
 
 Read in this order:
     waiting: the queues of the schedule topic; their units say when each message is due.

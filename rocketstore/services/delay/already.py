@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["end_of_copies", "skip_delivered"]
 
-#: Log behind the window in which a copy can lie, since other puts pushed it on.
+#: Log after the window in which a copy can lie, since other puts pushed it on.
 MARGIN_BYTES: Final = 64 << 20
 
 
@@ -52,7 +52,7 @@ def _unknown_part(
     levels: Iterable[Level], engine: Engine, known_from: int | None
 ) -> tuple[int, int]:
     end = engine.reader.source.visible()
-    # A copy lies behind its source.
+    # A copy lies after its source.
     first = [found for level in levels if (found := _first(level)) is not None]
     begin = min(first, default=end)
     if known_from is None or known_from > end:  # a broker wrote the file, or there is none

@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
 
 def target_of(message: Message) -> Target | None:
-    """The place of the copy; None for a record that stands for nothing, as a repair writes them.
+    """The place of the copy; None for a record that means nothing, as a repair writes them.
 
     Raises:
         MessageRejectedError: the message does not say where it goes.
@@ -76,7 +76,7 @@ def target_of(message: Message) -> Target | None:
 
 
 def source_of(message: Message) -> int:
-    """What stands for the queue of a message that waits: its level, 0 for a time of its own."""
+    """The number of the queue of a message that waits: its level, 0 for a time of its own."""
     return 0 if message.topic == TIMER_TOPIC else message.queue_id + 1
 
 

@@ -55,7 +55,7 @@ class Level(Troubles):
         """By how much the clock was set back since the next message was stored, ms.
 
         Its store time then lies ahead of the clock. It waits for its delay from now on, and those
-        behind it keep their distance.
+        after it keep their distance.
         """
         if now_ms < self._last_ms:
             self._ahead_ms = 0

@@ -7,7 +7,7 @@
 passes over what `rocketstore` has:
 
 - `from`: copies of messages at or after these offsets lie in the log at or after this physical
-  offset, and at less than `WINDOW_BYTES` behind it.
+  offset, and at less than `WINDOW_BYTES` after it.
 - `log`: the `LogPlace` at or above all copies that the offsets know.
 - `undelivered`: messages below the offset of their level that could not be delivered yet, as queue
   offsets by level.
@@ -34,7 +34,7 @@ __all__ = ["WINDOW_BYTES", "Progress", "load", "save"]
 
 logger = logging.getLogger(__name__)
 
-#: Log behind `from` in which copies may lie that the offsets do not know; more is saved first.
+#: Log after `from` in which copies may lie that the offsets do not know; more is saved first.
 WINDOW_BYTES: Final = 16 << 20
 MAX_FILE_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 8

@@ -105,7 +105,7 @@ class _Thread(Worker):
         self._timer_delivery = TimerDelivery(engine, timers, delivery.put_copy)
         self._clock = engine.write.clock
         # Earliest time of what was put and is perhaps not visible yet, by queue id, in ms.
-        # None stands for the timer topic; those of `_timer_notes` are not in it yet.
+        # None means the timer topic; those of `_timer_notes` are not in it yet.
         self._noted: dict[int | None, int] = {}
         self._timer_notes: deque[int] = deque()
         self._count = itertools.count(1)

@@ -4,7 +4,7 @@ It is derived: without it, or where it is damaged or tells of another log, a sta
 topic. It is replaced as a whole after everything that it speaks of is on disk:
 
 - `next`: messages of the timer topic below this queue offset are in it.
-- `log`: a `LogPlace`; copies that it does not know lie in the log behind it.
+- `log`: a `LogPlace`; copies that it does not know lie in the log after it.
 - `runs`: files of entries; `recent`: entries of no run yet; `gone`: queue offsets of entries that
   wait no more; `undelivered`: of those that could not be delivered; `copied`: of those that come again,
   whose copy is there and the next one not yet.
@@ -81,7 +81,7 @@ def _checked(text: bytes) -> dict[str, Any]:
 
 def save(layout: StoreLayout, table: TimerTable, place: LogPlace) -> None:
     """Replaces the file, then removes runs that it does not name. `place`: copies that the table
-    does not know will lie behind it. OSError where it cannot be written."""
+    does not know will lie after it. OSError where it cannot be written."""
     document = {
         "version": VERSION,
         "next": table.next,

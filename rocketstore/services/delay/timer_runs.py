@@ -1,7 +1,7 @@
 """Runs: files of entries in the order in which they are due, of which a window is in memory.
 
 An entry is 24 bytes: when the message is due, in ms, its queue offset in the timer topic, and a
-number that stands for its unique id. A run is never changed; `next` moves over what is delivered.
+key of its unique id. A run is never changed; `next` moves over what is delivered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 def key_of(unique_id: str) -> int:
-    """What stands for a unique id; others may have the same. 0: it has none."""
+    """The key of a unique id; others may have the same. 0: it has none."""
     if not unique_id:
         return 0
     return int.from_bytes(hashlib.blake2b(unique_id.encode(), digest_size=8).digest(), "little")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended"]
 
 MARKER: Final = "TIMER_DEL_UNIQKEY"
-#: As `TIMER_ENQUEUE_MS`: a record that stands for nothing.
+#: As `TIMER_ENQUEUE_MS`: a record that means nothing.
 DROPPED: Final = f"{(1 << 63) - 1}"
 _TIME: Final = re.compile(r"[0-9]{1,19}")
 _LATEST_MS: Final = (1 << 63) - 1

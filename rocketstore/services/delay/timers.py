@@ -1,8 +1,8 @@
 """The messages that wait for a time of their own: loaded, caught up with their topic, stored.
 
 The timer topic is the truth; `TimerTable` is derived from it. A copy is put before its entry is
-passed, and the table is stored after everything below the end of the log is flushed: so the file is
-behind the copies, never ahead. What was put since lies in a known part of the log, and the next
+passed, and the table is stored after everything below the end of the log is flushed. So the file
+never names more copies than the log has. What was put since lies in a known part of the log, and the next
 start finds it there by the property that names its source.
 """
 

@@ -1,6 +1,6 @@
 """Retention: whole segments leave the front of the log by age, size or use of the disk.
 
-It is a guest: it decides, and `engine.trim` removes. Nothing below knows of it.
+It decides which segments go; `engine.trim` removes them. No lower floor imports it.
 
 Read in this order:
 

@@ -220,7 +220,7 @@ def _wanted(rule: Retention, facts: Facts) -> list[Wanted]:
 
 
 def _freeing(segments: Sequence[Segment], surplus: int, why: str) -> list[Wanted]:
-    """The fewest segments that have so many bytes; all but the last where they have fewer."""
+    """The fewest segments that have `surplus` bytes; all but the last where they have fewer."""
     if surplus <= 0:
         return []
     sizes = accumulate(s.size for s in segments[:-1])

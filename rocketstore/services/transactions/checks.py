@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 Answer = Literal["commit", "rollback"]
 #: Is given the half message; None: ask again later.
 OnCheck = Callable[["Message"], Answer | None]
-#: Questions under way at a time: so many callbacks may hang before nobody else is asked.
+#: Questions under way at a time, count: if all their callbacks hang, no more are asked.
 QUESTIONS_MAX: Final = 5
 #: Shortest and longest pause after an error, seconds.
 RETRY_S: Final = (1.0, 60.0)

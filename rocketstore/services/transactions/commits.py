@@ -55,7 +55,7 @@ DISK: Final = durability_level("disk")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Appended:
-    """A commit record in the log, with all copies behind it."""
+    """A commit record in the log, with all copies after it."""
 
     number: int
     end_offset: int

@@ -58,7 +58,7 @@ def find_copies(
 
 
 def has_end(reader: Reader, half: Message) -> bool:
-    """Whether an op message names a half message, and no file of the log behind it is missing: then
+    """Whether an op message names a half message, and no file of the log after it is missing: then
     one without a copy was rolled back."""
     if reader.source.queue(OP_TOPIC, half.queue_id) is None:
         return False

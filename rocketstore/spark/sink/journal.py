@@ -54,7 +54,7 @@ REMEMBERED = 100
 #: Size of a state file of the sink, bytes; one that names the frames of 100,000 tasks has less.
 STATE_BYTES_MAX = 256 << 20
 #: Ends the names of files that hold staged frames. The sink reads and removes no other file that a
-#: state file names: whoever can write to the store's directory can write there what he likes.
+#: state file names: any program that can write to the store's directory can write to it.
 FRAMES: Final = ".frames"
 #: Fields that are noted of each commit.
 NOTED = ("version", "begin", "end", "rows")
@@ -317,9 +317,8 @@ def _coded_damage(path: Path) -> Iterator[None]:
 
 # ---- a version that is written again ----
 
-# The same rows, or others under a name that is taken. A second write under the name and number of a first one
-# is not written. That is right for one that is tried again, and loses rows where two writes have one name, as
-# two topics of one micro-batch.
+# A second write under the name and number of a first one is not written. That is right for the same rows, tried
+# again. It loses rows where two writes have one name by mistake, as two topics of one micro-batch.
 
 
 def facts_of(files: Sequence[Staged]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class WriteOptions:
     skip_reused: bool
     #: None: in the store.
     staging: str | None
-    #: None: one store; 0: as many shards as there are partitions; else so many at most.
+    #: None: one store; 0: as many shards as there are partitions; else the most shards.
     shards: int | None
     segment_bytes: int
 

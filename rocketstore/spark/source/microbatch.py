@@ -57,7 +57,7 @@ def by_rows(store: Store, begin: int, end: int, most: int, wanted: dict[str, Any
 
 
 def holds_rows(store: Store, begin: int, end: int, least: int, wanted: dict[str, Any]) -> bool:
-    """Whether there are so many messages that are wanted."""
+    """Whether the range has `least` wanted messages."""
     found = 0
     for columns in _walk(store, begin, end, **wanted):
         found += int(np.sum(_messages_in(store, columns)))

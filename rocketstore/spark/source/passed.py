@@ -16,7 +16,7 @@ from rocketstore.spark.source.options import ReadOptions
 __all__ = ["PASSED_BYTES", "PASSED_S", "PassedBy"]
 
 #: Bytes of other messages, and seconds with such, after which an empty micro-batch moves the offset
-#: on. A restart reads so many bytes once more, at about 1 GB/s; a batch costs Spark some 0.1 s.
+#: on. A restart reads these bytes once more, at about 1 GB/s; a batch costs Spark some 0.1 s.
 PASSED_BYTES: Final = 256 << 20
 PASSED_S: Final = 60.0
 

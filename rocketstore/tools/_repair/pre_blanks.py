@@ -197,7 +197,7 @@ def _warn(row: PreBlanks) -> None:
 
 
 def _fillers(store: Store) -> list[DamagedRange]:
-    """Records that stand for damage, and that no unit points to."""
+    """Records in place of damage, and that no unit points to."""
     size = store.config.commit_log_file_size_bytes
     names = ("physical_offset", "size", "sys_flag", "store_timestamp_ms")
     found = []

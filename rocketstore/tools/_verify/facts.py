@@ -29,7 +29,7 @@ class Scope:
     may have put a message again with the record checksum of another (docs/durability.md#recovery).
     `waits`: whether a record may have no unit yet: the next open, or the writer, makes it.
     `minimum`: where the log should begin. `padding`: whether stale bytes at a position of a file
-    may stand behind the last record.
+    may stand after the last record.
     """
 
     begin: int
@@ -53,7 +53,7 @@ class QueueFacts:
     records: int
     waiting: int = 0
     gaps: list[LostUnits] = field(default_factory=list)
-    #: Records that count up from 0 behind others, a count: the numbering begins again with them,
+    #: Records that count up from 0 after others, a count: the numbering begins again with them,
     #: unless the old one goes on (D-12). File and position of the first one.
     again: int = 0
     again_at: tuple[str, int] = ("", 0)
@@ -117,7 +117,7 @@ class LogFacts:
         self.last_stored_ms = timestamp_ms
 
     def hole(self, start: int, end: int) -> None:
-        """Notes that [start, end) holds no record, behind all holes before."""
+        """Notes that [start, end) holds no record, after all holes before."""
         if end > start:
             self.holes.append(Hole(start, end, self.last_stored_ms))
 

@@ -78,7 +78,7 @@ class QueueCounts:
 
 class Losses:
     """Lost messages by queue. `offsets`: those that units name. `behind`: how many of these lie
-    behind the end of the log, up to `last`."""
+    after the end of the log, up to `last`."""
 
     def __init__(self) -> None:
         self.counts = QueueCounts()

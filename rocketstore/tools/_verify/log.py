@@ -170,7 +170,7 @@ def begin_again(facts: LogFacts, place: tuple[str, int]) -> None:
 
 #: Of records that are behind others with their queue offsets.
 STRAY: Final = "queue offset 0 follows others, which go on behind it"
-#: What a page holds behind the last record of a log that RocketMQ wrote with `writeWithoutMmap`.
+#: What a page holds after the last record of a log that RocketMQ wrote with `writeWithoutMmap`.
 PADDING: Final = "stale bytes behind the last record, up to the end of its page: RocketMQ's padding"
 
 

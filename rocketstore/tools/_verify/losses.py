@@ -69,7 +69,7 @@ def _reason(facts: LogFacts, offset: int) -> str:
 
 
 def name_end(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """The end of the log, where queues know records behind it. Relies on: the index was walked. What
+    """The end of the log, where queues know records after it. Relies on: the index was walked. What
     the index alone says is a fault of the index: one bit of an entry leads anywhere."""
     losses = facts.losses
     end = facts.holes[-1] if facts.holes and facts.holes[-1].end == OFFSET_MAX else Hole(0, 0)

@@ -64,7 +64,7 @@ def compare_queues(
 
 
 def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Queue offsets that are missing in the log have units that stand for them in their queues, or
+    """Queue offsets that are missing in the log have units in place of them in their queues, or
     that name them as lost."""
     for lost in (gap for known in facts.queues.values() for gap in known.gaps):
         named = facts.losses.offsets.get((lost.topic, lost.queue_id), ())
