@@ -99,6 +99,12 @@ static rs_status rs_log_check_bounds(rs_log *log, int64_t end, bool roll)
     return flushed == log->wrote && dispatched == log->wrote ? RS_OK : RS_FULL;
 }
 
+/* What was stored so far is stored before the caller's memory is read, where a page may be missing. */
+static inline void rs_log_before_reading(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
 /* Makes `size` bytes and a blank header available at log->wrote, or says what is missing. */
 static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *appended)
 {
@@ -116,6 +122,9 @@ static rs_status rs_log_make_room(rs_log *log, int64_t size, rs_appended *append
         rs_log_roll(log);
     appended->rolled = roll;
     appended->aside = false;
+    appended->size = size;
+    appended->placed = 0;
+    rs_log_before_reading();
     return RS_OK;
 }
 
@@ -135,6 +144,7 @@ static uint8_t *rs_log_place(const rs_log *log, int64_t size, size_t count, rs_a
 {
     appended->aside = log->aside && log->wrote + size > log->ready && size >= log->aside_least &&
                       size <= log->aside_size && size >= (int64_t)count * log->aside_record_min;
+    rs_log_before_reading();
     return appended->aside ? log->aside : rs_log_at(log, log->wrote);
 }
 
@@ -244,7 +254,6 @@ static uint8_t *rs_log_append_group(rs_log *log, rs_message *message, const rs_s
         offsets[i] = message->physical_offset;
         rs_record_lay(message, size, laid, kernel);
         rs_log_fetch_ahead(laid + size, size);
-        log->last_record_start = message->physical_offset;
         message->physical_offset += (int64_t)size;
         message->queue_offset += queued;
         laid += size;
@@ -283,6 +292,7 @@ rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *b
                                      record, i == 0);
     }
     rs_record_publish(first, message->topic.size);
+    log->last_record_start = offsets[count - 1];
     rs_queue_add(queue, queued ? (int64_t)count : 0, (int64_t)count, size);
     rs_log_advance_batch(log, size, appended);
     return RS_OK;
@@ -314,17 +324,45 @@ rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_sta
         }
         message->physical_offset = log->wrote + (record - first);
         offsets[i] = message->physical_offset;
-        log->last_record_start = message->physical_offset;
         size_t written = rs_record_encode(message, record, log->kernel);
         if (i)
             rs_record_publish(record, message->topic.size);
         rs_log_fetch_ahead(record + written, written);
         rs_queue_add(queues[i], queued, 1, (int64_t)written);
         record += written;
+        appended->placed = i + 1;
+        rs_log_before_reading();
     }
     rs_record_publish(first, messages[0].topic.size);
+    log->last_record_start = offsets[count - 1];
     rs_log_advance_batch(log, size, appended);
     return RS_OK;
+}
+
+bool rs_log_owns(const rs_log *log, const void *address)
+{
+    const struct {
+        const uint8_t *bytes;
+        int64_t size;
+    } parts[] = {{log->positions, RS_POSITIONS_PAGE_SIZE},
+                 {log->ring, 2 * log->ring_size},
+                 {log->segment.bytes, log->segment.size},
+                 {log->next.bytes, log->next.size}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].bytes &&
+            (uintptr_t)address - (uintptr_t)parts[i].bytes < (size_t)parts[i].size)
+            return true;
+    return false;
+}
+
+void rs_log_take_back(rs_log *log, const rs_message *messages, rs_queue_state *const *queues,
+                      const rs_appended *appended)
+{
+    for (size_t i = 0; i < appended->placed; i++)
+        rs_queue_add(queues[i], -(int64_t)rs_log_queued(&messages[i]), -1,
+                     -(int64_t)rs_record_size(&messages[i]));
+    if (!log->zero_blank && !appended->aside)
+        memset(rs_log_at(log, log->wrote), 0, (size_t)appended->size);
 }
 
 static size_t rs_decimal(int64_t value, uint8_t to[20])

@@ -61,6 +61,8 @@ typedef struct rs_appended {
     bool rolled; /* a blank was written and the next segment became the current one */
     bool notify; /* `notify_at` was passed */
     bool aside; /* the caller writes the batch to the segment's file, and calls rs_log_written */
+    int64_t size; /* bytes that are, or were to be, appended */
+    size_t placed; /* messages of rs_log_append_messages that have their queue offsets */
 } rs_appended;
 
 /* Records of batches that are laid aside have so many bytes on average where a thread makes pages ready: smaller
@@ -107,6 +109,14 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
 rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_state *const *queues,
                                  size_t count, int64_t now_ms, int64_t *offsets,
                                  rs_appended *appended);
+
+/* Whether `address`, at which an append could not load or store, is of the log; all else is of who appends. */
+bool rs_log_owns(const rs_log *log, const void *address);
+
+/* Takes back an append that was left while it read the caller's memory: queue offsets of rs_log_append_messages
+ * (`messages`, `queues`), and what it had stored behind `wrote`. Nothing of it was published. A roll stays. */
+void rs_log_take_back(rs_log *log, const rs_message *messages, rs_queue_state *const *queues,
+                      const rs_appended *appended);
 
 /* The largest record, or batch, that a segment and the ring can take. */
 int64_t rs_log_record_max(const rs_log *log);

@@ -13,6 +13,8 @@ from rocketstore.log.queues.lost_queues import digest_below
 from rocketstore.log.recovery.progress import drop_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketstore._native.sync.positions import Positions
     from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
     from rocketstore.log.dispatch.dispatcher import Dispatcher
@@ -29,13 +31,20 @@ STEP_BYTES: Final = 256 << 20
 AHEAD_BYTES: Final = 32 << 20
 
 
-def dispatch_for_reader(dispatcher: Dispatcher, path: str, target: int) -> None:
+def dispatch_for_reader(
+    dispatcher: Dispatcher, path: str, check_open: Callable[[], None], target: int
+) -> None:
     """Dispatches up to `target` for a reader that has seen all before it.
 
     Raises:
+        StoreClosedError: the store closes meanwhile.
         StoreBehindError: dispatch is stopped before it, so what the reader asks for may be hidden.
     """
-    if dispatcher.catch_up(target) >= target:
+    before, after = -1, 0
+    while before < after < target:
+        check_open()
+        before, after = after, dispatcher.catch_up(target, once=True)
+    if after >= target:
         return
     for part, why in dispatcher.behind:
         if part == QUEUES:

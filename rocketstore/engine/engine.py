@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.engine.shutdown import Closing, Steps, in_the_middle
+from rocketstore.engine.shutdown import Closing, Ending, Steps, in_the_middle
 from rocketstore.errors import (
     ConfigError,
     ReadFailedError,
@@ -73,6 +73,7 @@ class Guard:
     def __init__(self, path: str, flags: RunningFlags) -> None:
         self.flags = flags
         self.over = False
+        self.ending = Ending()
         self._path = path
         self._token = syscalls.process_token()
 
@@ -87,7 +88,7 @@ class Guard:
 
     def check_open(self) -> None:
         """Raises StoreClosedError after a close, and in a forked child."""
-        if self.over:
+        if self.over or self.ending.awaits_us():
             raise StoreClosedError(
                 f"the store is closed; open it again with rocketstore.open({self._path!r})"
             )

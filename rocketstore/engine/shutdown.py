@@ -23,7 +23,7 @@ from rocketstore.errors import BackpressureError, RocketStoreError, StoreClosedE
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.threads import start_thread
 
-__all__ = ["Closing", "Guest", "Guests", "Steps", "StillRunsError", "in_the_middle"]
+__all__ = ["Closing", "Ending", "Guest", "Guests", "Steps", "StillRunsError", "in_the_middle"]
 
 logger = logging.getLogger(__name__)
 _Arguments = ParamSpec("_Arguments")
@@ -158,25 +158,43 @@ class Guest(Protocol):
         """
 
 
+class Ending:
+    """Whether services end. Whoever makes one then uses the store no more."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        #: The thread that makes a service, 0: none does. Written with the lock of the services.
+        self.maker = 0
+
+    def awaits_us(self) -> bool:
+        """Whether the end waits for a service that this thread makes."""
+        return self.begun and self.maker == threading.get_ident()
+
+
 class Guests:
     """The services of one open store, each made once, whichever `Store` object asks first."""
 
-    def __init__(self) -> None:
+    def __init__(self, ending: Ending) -> None:
+        self._ending = ending
         # Held while one is made, which may ask for another.
         self._lock = SignalSafeLock("the services")
         self._made: dict[type[Guest], Guest] = {}
         self._holds: dict[str, Callable[[], int | None]] = {}
-        self._over = False
         #: Whether one of them goes on after `stop`.
         self.still_run = False
 
     def get(self, kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
-        """The service of this kind; StoreClosedError once the store closes."""
+        """The service of this kind; StoreClosedError once the store closes, also from within
+        `make`, which close waits for."""
         with self._lock():
             if kind not in self._made:
-                if self._over:
+                if self._ending.begun:
                     raise StoreClosedError(f"the store closes: {kind.__name__} cannot begin")
-                self._made[kind] = make()
+                outer, self._ending.maker = self._ending.maker, threading.get_ident()
+                try:
+                    self._made[kind] = make()
+                finally:
+                    self._ending.maker = outer
             return cast("_Kind", self._made[kind])
 
     def hold(self, name: str, needs_from: Callable[[], int | None]) -> None:
@@ -198,8 +216,8 @@ class Guests:
     def stop(self) -> None:
         """Stops all of them, the newest first. Idempotent. Raises the first error, once the others
         were stopped, too."""
+        self._ending.begun = True
         with self._lock():
-            self._over = True
             made = list(self._made.values())
         steps = Steps()
         for guest in reversed(made):

@@ -123,7 +123,7 @@ def _opened(parts: ReadParts, statistics: StoreStatistics) -> Opened:
     source = StoreSource(
         parts.log,
         parts.queues,
-        partial(dispatch_for_reader, parts.dispatcher, parts.path),
+        partial(dispatch_for_reader, parts.dispatcher, parts.path, guard.check_open),
         parts.positions,
         parts.arrival,
         batches=parts.batches,

@@ -66,7 +66,7 @@ class WritingEngine(Engine):
         self._segments = parts.log
         self._dispatcher = parts.dispatcher
         self._writers: dict[tuple[str, int], NativeWriter] = {}
-        self.guests = Guests()
+        self.guests = Guests(opened.guard.ending)
         self.delayed_puts = DelayedPuts(
             *(self.config.delay_level_ms, self.queue_state, write.clock.now_ms),
             part_ms=0 if isinstance(write.clock, ManualClock) else 1,

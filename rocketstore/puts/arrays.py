@@ -1,7 +1,8 @@
 """Columns that a caller gives: checked, as one-dimensional NumPy arrays, before anything is done
 with them.
 
-Numbers are copied first: native loops index memory with them, and a thread of the caller that
+Memory that cannot be read is refused before any of it is looked at: a file may be mapped there, and
+have been cut. Numbers are copied first: native loops index memory with them, and a thread of the caller that
 changed its array meanwhile would lead them out of it.
 """
 
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rocketstore._native.os.sigbus_guard import check_readable
 from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import MessageRejectedError
 
@@ -30,9 +32,11 @@ def array_of(what: str, given: Any) -> Any:
         row = np.flatnonzero(np.ma.getmaskarray(given))[0]
         raise MessageRejectedError(f"{what}: row {row} is masked; use .filled with a number")
     try:
-        return np.asarray(given)
+        array = np.asarray(given)
     except (TypeError, ValueError, OverflowError) as error:
         raise MessageRejectedError(f"{what}: {error}") from None
+    check_readable(array)
+    return array
 
 
 def offsets_of(what: str, given: Any) -> Any:
@@ -77,6 +81,7 @@ def bytes_of(what: str, given: Any) -> Any:
         )
     if not view.c_contiguous:
         raise MessageRejectedError(f"{what}: not contiguous; use np.ascontiguousarray")
+    check_readable(view)
     return np.frombuffer(view, np.uint8)
 
 
@@ -145,6 +150,8 @@ def arrow_texts(what: str, given: Any, *, nulls: bool) -> tuple[Any, Any]:
     import pyarrow as pa
 
     array = pa.array(given)
+    for buffer in array.buffers():
+        check_readable(buffer)
     if array.type not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         raise MessageRejectedError(
             f"{what}: Arrow's type {array.type}, expected string or binary; cast it first"

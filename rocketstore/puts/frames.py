@@ -13,6 +13,7 @@ import numpy as np
 
 from rocketstore._native.append.put_result import nothing_put
 from rocketstore._native.format.codec import crc32, java_hash
+from rocketstore._native.os.sigbus_guard import check_readable
 from rocketstore._native.put import frames as native
 from rocketstore.config import StoreConfig
 from rocketstore.puts.put_columns import MessageColumns, message_columns, plain_writers
@@ -117,6 +118,7 @@ def put_frames(
     given: Any = frames  # NumPy's stubs know fewer buffers than NumPy does
     if not isinstance(given, bytes):
         # Frames are checked before they are appended: no thread may change them in between.
+        check_readable(given)
         given = np.frombuffer(given, np.uint8).tobytes()
     if not given:
         none = nothing_put(engine.config.durability if durability is None else durability)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ConfigError
@@ -93,7 +94,7 @@ class FileLease:
     @contextlib.contextmanager
     def _file(self) -> Iterator[tuple[int, str, float]]:
         """The locked file, who holds the lease, and until when."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        file = syscalls.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
             about = os.fstat(file)
             if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
@@ -108,12 +109,12 @@ class FileLease:
                 holder, until = "", 0.0
             yield file, holder, until
         finally:
-            os.close(file)
+            syscalls.close(file)
 
     def _write(self, file: int, until: float) -> None:
         text = json.dumps({"owner": self._owner, "until": until}).encode()
-        os.pwrite(file, text, 0)
-        os.ftruncate(file, len(text))
+        syscalls.pwrite(file, text, 0)
+        syscalls.ftruncate(file, len(text))
 
 
 class LeaseWatch:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rocketstore
-from tests.support.small_store import open_small
+from rocketstore.engine.catch_up import dispatch_for_reader
+from rocketstore.log.dispatch import dispatcher
+from tests.support.small_store import no_dispatch, open_small
+from tests.support.waiting import wait_until
 
 
 class Putting:
@@ -69,3 +73,66 @@ def test_a_close_waits_for_the_trim_of_a_service(tmp_path: Path) -> None:
             store.put_message("orders", b"x")
         store.close()
         assert not service.thread.is_alive()
+
+
+class Reading:
+    """A service whose making reads as long as the store lets it."""
+
+    def __init__(self, store: rocketstore.Store, begun: threading.Event) -> None:
+        begun.set()
+        while True:
+            store._engine.reader.bounds("orders", 0)
+
+    def stop(self) -> None:
+        raise AssertionError("it was never made")
+
+
+def test_a_close_ends_the_making_of_a_service(tmp_path: Path) -> None:
+    """Whatever is read there; what other threads read meanwhile goes on to the end of the close."""
+    store, begun, errors = open_small(tmp_path), threading.Event(), list[BaseException]()
+    store.put_message("orders", b"x")
+
+    def make() -> None:
+        try:
+            store._engine.guests.get(Reading, lambda: Reading(store, begun))
+        except rocketstore.StoreClosedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    begun.wait()
+    store.close()
+    thread.join()
+    assert len(errors) == 1
+    assert not (tmp_path / "abort").exists()
+
+
+def test_a_close_ends_what_a_service_dispatches_while_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two runs, of a log that may be long and grow."""
+    monkeypatch.setattr(dispatcher, "RUN_BYTES", 500)
+    store = open_small(tmp_path)
+    engine: Any = store._engine
+    behind, runs = engine._dispatcher, list[int]()
+    closing = threading.Thread(target=store.close)
+
+    def catch_up(target: int, *, once: bool = False, short: bool = False) -> int:
+        if not once and not engine._guard.over:
+            return 0
+        runs.append(dispatcher.Dispatcher.catch_up(behind, target, once=once))
+        if len(runs) == 1:
+            closing.start()
+            wait_until(lambda: engine._guard.ending.begun)
+        return runs[-1]
+
+    with no_dispatch(store):
+        for _ in range(50):
+            store.put_message("orders", b"x" * 100)
+        behind.catch_up = catch_up
+        make = partial(dispatch_for_reader, behind, "", engine._guard.check_open, store.end_offset)
+        with pytest.raises(rocketstore.StoreClosedError):
+            engine.guests.get(Threads, make)
+        assert 0 < runs[0] < 50 * 100
+        assert len(runs) == 1
+        closing.join()

@@ -52,24 +52,32 @@ OS_CHANGE_NAMES = """
     makedirs rmdir truncate ftruncate link symlink fsync fdatasync sync chmod fchmod chown fchown
     lchown posix_fallocate mkfifo mknod utime setxattr removexattr sendfile fdopen
 """
-#: What `log` may not use to change files: every change goes through `_native.os.syscalls`.
+#: What these may not use to change files: every change goes through `_native.os.syscalls`, which
+#: follows no link of a stranger. Not in the list: places that a caller names for Spark, archives,
+#: tests and demos.
+THROUGH_SYSCALLS = [
+    f"rocketstore/{room}"
+    for room in ("log", "stats", "engine", "services", "replication", "tools", "consuming", "puts")
+]
 OS_CHANGES = frozenset(OS_CHANGE_NAMES.split())
 PATH_CHANGES = {"write_text", "write_bytes", "touch", "symlink_to", "hardlink_to", "unlink"}
 PATH_CHANGES |= {"mkdir", "rmdir", "rename"}
 
 
-def test_log_changes_files_only_through_syscalls() -> None:
+def test_files_of_stores_are_changed_only_through_syscalls() -> None:
     wrong = []
-    for path in sources("rocketstore/log", "rocketstore/stats", suffixes=(".py",)):
+    for path in sources(*THROUGH_SYSCALLS, suffixes=(".py",)):
         for node in ast.walk(ast.parse(text_of(path))):
-            if isinstance(node, ast.Call) and (call := changing_call(node.func)):
+            if isinstance(node, ast.Call) and (call := changing_call(node)):
                 wrong.append(f"{shown(path)}:{node.lineno} {call}")
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-def changing_call(function: ast.expr) -> str | None:
+def changing_call(node: ast.Call) -> str | None:
+    function = node.func
     if isinstance(function, ast.Name):
-        return "open" if function.id == "open" else None
+        reads = len(node.args) < 2 or ast.unparse(node.args[1]) == "'rb'"
+        return "open" if function.id == "open" and not reads else None
     if not isinstance(function, ast.Attribute):
         return None
     owner = function.value.id if isinstance(function.value, ast.Name) else ""

@@ -16,7 +16,7 @@ from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
     RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, RS_POSITIONS_AT_COMMITTED,
     RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_POSITIONS_AT_WROTE,
-    RS_PROPERTIES_TOO_LARGE, RS_RECORD_TOO_LARGE, rs_appended, rs_host, rs_log, rs_message,
+    RS_RECORD_TOO_LARGE, rs_appended, rs_host, rs_log, rs_message,
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.sync.durations cimport Durations
@@ -26,7 +26,7 @@ from rocketstore._native.append.guarded_append cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw, raw_call,
 )
 from rocketstore._native.append.segment_descriptor cimport describe
-from rocketstore._native.append.too_large cimport refuse_size
+from rocketstore._native.append.too_large cimport refuse, refuse_size
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
@@ -367,15 +367,11 @@ cdef class Log:
             self.owner.wait_for_room()
         elif status == RS_NO_BLOCKS:
             self.owner.more_blocks(self.wanted())
-        elif status == RS_RECORD_TOO_LARGE:
-            raise MessageTooLargeError("the bytes are more than the rest of the segment takes")
-        elif status == RS_PROPERTIES_TOO_LARGE:
-            raise PropertiesTooLargeError(
-                "properties with the offsets of light queues: at most 32767 bytes, encoded")
         elif <int>status == FAULTED:
             self.owner.segment_faulted(segment_start(&self.log), self.write_error)
         elif <int>status != REFUSED:
-            raise RocketStoreError(f"append ended with status {<int>status}")
+            self.owner.rolled()  # where it did
+            refuse(status)
         return 0
 
     cdef int64_t wanted(self) except -1:

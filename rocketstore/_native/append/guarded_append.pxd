@@ -5,14 +5,17 @@ from libc.stdint cimport int64_t, uint8_t
 
 from rocketstore._native.format.csrc cimport (
     RS_STATUS_COUNT, rs_appended, rs_log, rs_log_append, rs_log_append_batch, rs_log_append_lights,
-    rs_log_append_messages, rs_log_append_raw, rs_message, rs_queue_state, rs_span, rs_status,
+    rs_log_append_messages, rs_log_append_raw, rs_log_owns, rs_log_take_back, rs_message,
+    rs_queue_state, rs_span, rs_status,
 )
-from rocketstore._native.os.sigbus_guard cimport guarded
+from rocketstore._native.os.sigbus_guard cimport fault_address, guarded
 
 cdef enum:
-    # Beyond the statuses of csrc: the log takes no puts now; a store to the segment faulted.
+    # Beyond the statuses of csrc: the log takes no puts now; a store to the segment faulted; a load
+    # from the memory of the caller did, and nothing was appended.
     REFUSED = RS_STATUS_COUNT
     FAULTED = RS_STATUS_COUNT + 1
+    UNREAD = RS_STATUS_COUNT + 2
 
 cdef enum:
     MAX_LIGHTS = 256
@@ -54,8 +57,17 @@ cdef inline void append_work(void *given) noexcept nogil:
         call.status = rs_log_append(call.log, call.message, call.queue, call.now_ms, call.appended)
 
 
+cdef inline void take_back_work(void *given) noexcept nogil:
+    cdef append_call *call = <append_call *>given
+    rs_log_take_back(call.log, call.message, call.queues, call.appended)
+
+
 cdef inline rs_status guarded_append(append_call *call) noexcept nogil:
-    return call.status if guarded(append_work, call) else <rs_status>FAULTED
+    if guarded(append_work, call):
+        return call.status
+    if rs_log_owns(call.log, fault_address()) or not guarded(take_back_work, call):
+        return <rs_status>FAULTED
+    return <rs_status>UNREAD
 
 
 cdef struct raw_call:

@@ -1,13 +1,15 @@
-# What is said of a message or batch that the log can never take.
+# What is said of a message or batch that the log does not take.
 
 from libc.stdint cimport int64_t
 
-from rocketstore._native.append.guarded_append cimport append_call
+from rocketstore._native.append.guarded_append cimport UNREAD, append_call
 from rocketstore._native.format.csrc cimport (
-    RS_BLANK_SIZE_MIN, rs_log_record_max, rs_record_size,
+    RS_BLANK_SIZE_MIN, RS_PROPERTIES_TOO_LARGE, RS_RECORD_TOO_LARGE, rs_log_record_max,
+    rs_record_size, rs_status,
 )
+from rocketstore._native.os.sigbus_guard cimport raise_no_body
 
-from rocketstore.errors import MessageTooLargeError
+from rocketstore.errors import MessageTooLargeError, PropertiesTooLargeError, RocketStoreError
 
 cdef enum:
     WRITE_BUFFER_MAX = 1 << 30
@@ -43,3 +45,15 @@ cdef inline int refuse_size(append_call *call) except -1:
     raise MessageTooLargeError(
         f"{what} takes {size} bytes in the log, and {bound} takes at most {most}; {smaller}, "
         f"or {remedy}")
+
+
+cdef inline int refuse(rs_status status) except -1:
+    """Raises what a status means that no other try changes."""
+    if <int>status == UNREAD:
+        raise_no_body()
+    if status == RS_RECORD_TOO_LARGE:
+        raise MessageTooLargeError("the bytes are more than the rest of the segment takes")
+    if status == RS_PROPERTIES_TOO_LARGE:
+        raise PropertiesTooLargeError(
+            "properties with the offsets of light queues: at most 32767 bytes, encoded")
+    raise RocketStoreError(f"append ended with status {<int>status}")

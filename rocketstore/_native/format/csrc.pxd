@@ -220,6 +220,9 @@ cdef extern from "rs_log_file.h" nogil:
         bint rolled
         bint notify
         bint aside
+    bint rs_log_owns(const rs_log *log, const void *address)
+    void rs_log_take_back(rs_log *log, const rs_message *messages, rs_queue_state **queues,
+                          const rs_appended *appended)
     rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                             rs_appended *appended)
     rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies,

@@ -1,7 +1,7 @@
-/* The directory of a name in a store, held open, so that no link put in place meanwhile leads out of it.
+/* The directory in which a name is looked up, held open, so that no link put in place meanwhile leads astray.
  *
- * The root is followed as the caller named it. A directory right in it may be a link of root or of the
- * store's owner; the link that was looked at is the one that is followed. No directory below is a link. */
+ * On the way a link is followed if root or the user of this process made it; one of anybody else is not,
+ * whoever owns the directory that it lies in. The link that was looked at is the one that is followed. */
 #ifndef RS_BENEATH_H
 #define RS_BENEATH_H
 
@@ -9,11 +9,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define RS_HELD_DIRECTORY (O_PATH | O_DIRECTORY | O_CLOEXEC)
+/* As many as the kernel follows. */
+#define RS_LINKS_MOST 40
 
 static inline int rs_close_with(int fd, int error)
 {
@@ -28,14 +31,18 @@ static inline void rs_let_go(int fd)
         close(fd);
 }
 
+static int rs_walk(int at, const char *path, size_t free, bool whole, int *links,
+                   const char **last);
+
 /* ENOTDIR for a file; ELOOP for a link that is not followed. */
-static int rs_step_into(int at, const char *name, bool may_be_link, uid_t owner)
+static int rs_step_into(int at, const char *name, bool may_be_link, int *links)
 {
     int fd = openat(at, name, RS_HELD_DIRECTORY | O_NOFOLLOW);
     if (fd >= 0 || (errno != ENOTDIR && errno != ELOOP))
         return fd;
     struct stat found;
     char target[PATH_MAX];
+    const char *last;
     int link = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (link < 0)
         return -1;
@@ -43,52 +50,52 @@ static int rs_step_into(int at, const char *name, bool may_be_link, uid_t owner)
         return rs_close_with(link, errno);
     if (!S_ISLNK(found.st_mode))
         return rs_close_with(link, ENOTDIR);
-    if (!may_be_link || (found.st_uid != 0 && found.st_uid != owner))
+    if (!may_be_link || ++*links > RS_LINKS_MOST ||
+        (found.st_uid != 0 && found.st_uid != geteuid()))
         return rs_close_with(link, ELOOP);
     ssize_t size = readlinkat(link, "", target, sizeof target - 1);
     rs_close_with(link, errno);
     if (size < 0)
         return -1;
     target[size] = 0;
-    return openat(at, target, RS_HELD_DIRECTORY);
+    return rs_walk(at, target, SIZE_MAX, true, links, &last);
+}
+
+/* From `at`. Only a component that begins within the first `free` bytes may be a link. */
+static int rs_walk(int at, const char *path, size_t free, bool whole, int *links,
+                   const char **last)
+{
+    const char *name = path + strspn(path, "/");
+    int fd = openat(at, name > path ? "/" : ".", RS_HELD_DIRECTORY);
+    while (fd >= 0) {
+        char one[NAME_MAX + 1];
+        size_t size = strcspn(name, "/");
+        const char *next = name + size + strspn(name + size, "/");
+        *last = size ? name : ".";
+        if (size == 0 || (!*next && !whole))
+            return fd;
+        if (size > NAME_MAX)
+            return rs_close_with(fd, ENAMETOOLONG);
+        memcpy(one, name, size);
+        one[size] = 0;
+        int entered = rs_step_into(fd, one, (size_t)(name - path) <= free, links);
+        rs_close_with(fd, errno);
+        fd = entered;
+        name = next;
+    }
+    return -1;
 }
 
 /* A descriptor of the directory in which `last`, the rest of `path`, is looked up: of the parent, or with
- * `whole` of the directory `path` itself. The first `root` bytes are the store's root. */
-static int rs_hold_beneath(const char *path, size_t root, bool whole, const char **last)
+ * `whole` of the directory `path` itself. Behind the first `free` bytes no link is followed at all. */
+static int rs_hold(const char *path, size_t free, bool whole, const char **last)
 {
-    char room[PATH_MAX];
-    size_t size = strlen(path);
-    struct stat found;
-    if (size >= sizeof room) {
-        errno = ENAMETOOLONG;
+    int links = 0;
+    if (!*path) {
+        errno = ENOENT;
         return -1;
     }
-    memcpy(room, path, size + 1);
-    room[root] = 0;
-    int fd = open(room, RS_HELD_DIRECTORY);
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &found) != 0)
-        return rs_close_with(fd, errno);
-    bool first = true;
-    char *name = room + root + 1;
-    for (char *slash; (slash = strchr(name, '/')) != NULL || whole; first = false) {
-        if (slash != NULL)
-            *slash = 0;
-        int next = rs_step_into(fd, name, first, found.st_uid);
-        rs_close_with(fd, errno);
-        if (next < 0)
-            return -1;
-        fd = next;
-        if (slash == NULL) {
-            *last = ".";
-            return fd;
-        }
-        name = slash + 1;
-    }
-    *last = path + (name - room);
-    return fd;
+    return rs_walk(AT_FDCWD, path, free, whole, &links, last);
 }
 
 #endif

@@ -25,3 +25,9 @@ cdef bytes copied_bytes(const void *from_, size_t size, object what)
 # What False means to a caller: bytes that are not there, or a store that cannot be trusted any more.
 cdef int raise_unread(object path, object what) except -1
 cdef int raise_unwritten(object path) except -1
+
+# Memory that a caller gave cannot be read, and nothing was stored: MessageRejectedError.
+cdef int raise_no_body() except -1
+
+# The same, unless the memory of `data` can be read: for what is read without a guard. Only of what has a buffer.
+cpdef int check_readable(object data) except -1

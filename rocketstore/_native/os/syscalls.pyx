@@ -20,7 +20,7 @@ from rocketstore._native.os.libc_calls cimport (
     SEEK_SET, _SC_PAGESIZE,
     c_sysconf, fill_table, rs_in_main_interpreter,
 )
-from rocketstore._native.os.store_roots cimport root_bytes, rs_hold_beneath, rs_let_go
+from rocketstore._native.os.store_roots cimport linkable, rs_hold, rs_let_go
 
 import os
 
@@ -94,7 +94,8 @@ watch_forks()
 # ---- outcome and errors ----
 
 cdef str LINKED = (
-    "symbolic links are not followed here: put the file or directory in place of the link"
+    "symbolic links are not followed here: put the file or directory in place of the link; one of "
+    "another user, on the way to a store or right in it, is followed once it is root's (chown -h)"
 )
 #: What an error says of a directory, a socket or a pipe where a file belongs.
 NO_FILE = "not a plain file: something else lies in its place, move it away"
@@ -131,33 +132,33 @@ cdef enum Naming:
     OPEN, LINK, RENAME, UNLINK, MKDIR, RMDIR
 
 
-cdef int hold(object path, const char **rest, Py_ssize_t root, bint whole) except -1:
-    """The directory in which the `rest` of a path is looked up: of a path below a store's root it is held
-    open, and no link leads out of the store."""
-    cdef const char *whole_path = rest[0]
+cdef int hold(object path, bytes encoded, const char **rest, bint whole) except -1:
+    """The directory, held open, in which the `rest` of a path is looked up; no link of a stranger leads
+    there, and none out of a store."""
+    cdef const char *whole_path = encoded
+    cdef size_t free = linkable(encoded)
     cdef int64_t result = -EINTR
-    if root == 0:
-        return AT_FDCWD
     while not done(result, path):
         with nogil:
-            result = outcome(rs_hold_beneath(whole_path, <size_t>root, whole, rest))
+            result = outcome(rs_hold(whole_path, free, whole, rest))
     return <int>result
 
 
 cdef int name(Naming what, object path, int flags=0, uint32_t mode=0, object other=None,
               int at=AT_FDCWD) except -1:
-    """One call that makes, changes or removes a name; `other` is the new name of LINK and RENAME."""
+    """One call that makes, changes or removes a name; `other` is the new name of LINK and RENAME. The
+    flags of LINK say that the old name is a descriptor."""
     cdef bytes encoded = encode_path(path), other_encoded = encode_path(other or "")
     cdef const char *old = encoded
     cdef const char *new = other_encoded
-    cdef Py_ssize_t root = root_bytes(encoded), other_root = root_bytes(other_encoded)
     cdef int held = -1, other_held = -1, other_at = AT_FDCWD
     cdef int64_t result = -EINTR
     try:
-        if root > 0:
-            at = held = hold(path, &old, root, what == OPEN and flags & O_DIRECTORY)
-        if other_root > 0:
-            other_at = other_held = hold(other, &new, other_root, False)
+        if what != LINK or flags == 0:
+            at = held = hold(path, encoded, &old,
+                             what == OPEN and flags & O_DIRECTORY and not flags & O_NOFOLLOW)
+        if other is not None:
+            other_at = other_held = hold(other, other_encoded, &new, False)
         while not done(result, path, other):
             with nogil:
                 if what == OPEN:

@@ -15,6 +15,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memset, strpbrk
 
 from rocketstore._native.format.csrc cimport rs_span
+from rocketstore._native.os.sigbus_guard cimport check_readable, copied, raise_no_body
 
 from rocketstore.errors import MessageRejectedError
 
@@ -35,6 +36,7 @@ cdef bytes in_one_piece(object data, Py_ssize_t index):
     cdef str name = "body" if index < 0 else f"bodies[{index}]"
     try:
         view = memoryview(data)
+        check_readable(view)
     except (BufferError, ValueError) as error:  # of datetimes, or closed by now
         raise MessageRejectedError(f"{name}: {error}; give its bytes, as by .tobytes()") from None
     cdef str kinds = re.sub(":[^:]*:", "", view.format)  # names of fields stand between colons
@@ -67,10 +69,12 @@ cdef bytes body_copy(object data):
     cdef Py_buffer view
     cdef rs_span span
     view_open(&view, &span, data, -1)
-    try:
-        return PyBytes_FromStringAndSize(<const char *>span.bytes, <Py_ssize_t>span.size)
-    finally:
-        PyBuffer_Release(&view)
+    cdef bytes copy = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>span.size)
+    cdef bint whole = copied(PyBytes_AS_STRING(copy), span.bytes, span.size)
+    PyBuffer_Release(&view)
+    if not whole:
+        raise_no_body()
+    return copy
 
 
 cdef list several_bodies(object bodies):

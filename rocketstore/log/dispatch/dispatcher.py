@@ -168,10 +168,10 @@ class Dispatcher(Worker):
             found.append(("key index", self._index.short))
         return tuple(found)
 
-    def catch_up(self, target_offset: int, *, short: bool = False) -> int:
+    def catch_up(self, target_offset: int, *, once: bool = False, short: bool = False) -> int:
         """Dispatches up to `target_offset`, at most to `visible`; returns how far it got.
 
-        `short`: one run only, so small that it keeps the GIL. Inside a signal's handler that
+        `once`: one run only. `short`: one so small that it keeps the GIL. Inside a signal's handler that
         interrupted its own thread's dispatching it does nothing; the interrupted call goes on.
         """
         sizes = [RUN_BYTES, ANY_BYTES]
@@ -187,7 +187,7 @@ class Dispatcher(Worker):
                     if after == before:
                         after = self._walk(before, min(target, before + size))
                 self._publish(after)
-                if after == before or short:
+                if after == before or once or short:
                     break
             return self._positions.dispatched
 

@@ -22,6 +22,7 @@ __all__ = [
     "inherit_owner",
     "make_directories",
     "make_like",
+    "make_root",
 ]
 
 NEW_DIRECTORY_MODE = 0o700
@@ -38,7 +39,7 @@ def make_directories(layout: StoreLayout) -> None:
     if layout.root.exists():
         check_owner(layout)
     else:
-        _make_root(layout.root)
+        make_root(layout.root)
     model = layout.root.stat()
     for directory in layout.directories[1:]:
         if _make(directory, NEW_DIRECTORY_MODE):
@@ -46,7 +47,8 @@ def make_directories(layout: StoreLayout) -> None:
             syscalls.sync_directory(os.fspath(directory.parent))
 
 
-def _make_root(root: Path) -> None:
+def make_root(root: Path) -> None:
+    """A new directory of this user alone, if there is none, and its missing parents."""
     missing = [root, *itertools.takewhile(lambda parent: not parent.exists(), root.parents)]
     for directory in reversed(missing):
         mode = NEW_DIRECTORY_MODE if directory == root else 0o777  # parents: as the umask says
@@ -87,23 +89,23 @@ def _give(directory: Path, model: os.stat_result) -> None:
 
 def check_owner(layout: StoreLayout) -> None:
     """Raises PermissionError if this user could not give new files to the store's owner, if a
-    directory is a link that neither root nor the owner made, or if one in which the store removes
+    directory is a link that neither root nor this user made, or if one in which the store removes
     files, or one of a topic or a queue, is a link at all."""
     root = layout.root.stat()
     if not stat.S_ISDIR(root.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory", os.fspath(layout.root))
+    user = os.geteuid()
     for directory in layout.directories:
-        if directory.is_symlink() and directory.lstat().st_uid not in (0, root.st_uid):
-            raise PermissionError(
-                errno.EPERM, "a link that neither root nor the store's owner made", str(directory)
-            )
+        if directory.is_symlink() and directory.lstat().st_uid not in (0, user):
+            text = f"a link that neither root nor user {user} made, who opens the store: open it as"
+            text += " the user who made the link, or give that to root (chown -h)"
+            raise PermissionError(errno.EPERM, text, str(directory))
     for directory in (layout.live, layout.quarantine, layout.tmp):
         if directory.is_symlink():
             text = "a link, and rocketstore removes files there: put a directory in its place"
             raise PermissionError(errno.EPERM, text, str(directory))
     for link in _linked_queues(os.fspath(layout.consume_queue)):
         raise PermissionError(errno.EPERM, LINKED_QUEUE, link)
-    user = os.geteuid()
     if user == 0:
         return
     if root.st_uid != user:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.store_roots import hold_tree
 from rocketstore.archive.object_store import is_uri
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open import open_engine
@@ -18,6 +19,7 @@ from rocketstore.errors import ConfigError, StoreFailedError
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.ownership import make_root
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.services.compaction.new_log import NewLog
 
@@ -44,6 +46,7 @@ def check_into(into: str | os.PathLike[str], source: StoreLayout) -> str:
     Raises:
         ConfigError: it is in the source, or the reverse; something is there; or it is a URI.
         TypeError: it is no path.
+        OSError: a link on the way belongs to another user.
     """
     given = os.fspath(into)
     if not isinstance(given, str):
@@ -52,6 +55,9 @@ def check_into(into: str | os.PathLike[str], source: StoreLayout) -> str:
         raise ConfigError("into", given, "a directory of this machine, not a URI")
     if not given:
         raise ConfigError("into", given, "the path of a directory")
+    way = given if os.path.isdir(given) else os.path.dirname(os.path.abspath(given))
+    if os.path.isdir(way):
+        syscalls.close(syscalls.open_directory(way))  # refuses the link of a stranger
     path = os.path.realpath(given)
     roots = [os.path.realpath(one) for one in (source.root, *source.logs)]
     for root in roots:
@@ -81,9 +87,10 @@ class NewStore:
 
     def __enter__(self) -> Self:
         """Raises StoreLockedError where another compaction makes this store, and OSError."""
-        os.makedirs(self._work.parent, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            syscalls.mkdir(os.fspath(self._work))
+        hold_tree(os.fspath(self._work))
+        if self._work.exists() and self._work.stat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "of another user: remove it", str(self._work))
+        make_root(self._work)
         self._lock = StoreLock.acquire(StoreLayout(self._work))
         try:
             self._clear()

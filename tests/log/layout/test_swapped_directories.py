@@ -63,8 +63,14 @@ class Swap:
     """Puts a link to a copy in place of a directory before the `nth` change of something below."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, place: Path, victim: Path, nth: int
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        place: Path,
+        victim: Path,
+        nth: int,
+        owner: int = STRANGER,
     ) -> None:
+        self.owner = owner
         self.place, self.victim, self.left = place, victim, nth
         self.done = False
         for name in CHANGES:
@@ -89,7 +95,7 @@ class Swap:
         os.rename(self.place, f"{self.victim}.kept")
         self.place.symlink_to(self.victim)
         if self.place.parent.name != "rocketstore" and "consumequeue/" not in str(self.place):
-            os.lchown(self.place, STRANGER, STRANGER)
+            os.lchown(self.place, self.owner, self.owner)
 
 
 def content(root: Path) -> dict[str, Any]:
@@ -124,6 +130,8 @@ def test_nothing_changes_behind_a_link_that_was_put_in_place(
     for name in OWN[:3]:
         (store / name).mkdir(exist_ok=True)
         (store / name / f"{0:020d}").touch()
+    if place in OUTER:  # no link of its owner leads root out of it
+        os.chown(store, STRANGER, STRANGER)
     swap = Swap(monkeypatch, store / place, tmp_path / "victim", nth)
     with contextlib.suppress(OSError, rocketstore.RocketStoreError):
         work(store)
