@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketstore.services.retention.service import StoreRetention
     from rocketstore.services.transactions.store_transaction import StoreTransaction
     from rocketstore.services.transactions.transactions import Transactions
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
     from rocketstore.values.durability import Durability
 
 __all__ = ["ServiceAccess"]

@@ -40,7 +40,7 @@ from rocketstore.values.record_filter import RecordFilter
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["ShipReport", "ship_store"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.config.typed_options import LiveOptions
     from rocketstore.errors import CorruptRecordError
     from rocketstore.shipping import ShipReport
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["Mode", "Store"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketstore.log.index.segment import Header, IndexSegment
     from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import Findings
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = [
     "check_checkpoint",
