@@ -21,7 +21,7 @@ import rocketstore
 from rocketstore import tools
 from tests.support.mutations import Known
 
-__all__ = ["FACES", "SEGMENT", "SIZES", "Outcome", "in_a_child", "run_face", "served"]
+__all__ = ["FACES", "SEGMENT", "SIZES", "Outcome", "in_a_child", "peak_bytes", "run_face", "served"]
 
 SEGMENT = 16384
 SIZES: dict[str, Any] = {
@@ -183,7 +183,7 @@ def run_face(name: str, path: Path) -> Outcome:
     killed = False
     chunks = []
     os.set_blocking(reading, False)
-    peak = before = _peak(child)
+    peak = before = peak_bytes(child)
     while True:
         with contextlib.suppress(BlockingIOError):
             chunk = os.read(reading, 1 << 20)
@@ -191,7 +191,7 @@ def run_face(name: str, path: Path) -> Outcome:
                 break
             chunks.append(chunk)
             continue
-        peak = max(peak, _peak(child))
+        peak = max(peak, peak_bytes(child))
         if not killed and (time.monotonic() - began > WALL_S or peak - before > 2 << 30):
             os.kill(child, signal.SIGKILL)
             killed = True
@@ -207,8 +207,10 @@ def run_face(name: str, path: Path) -> Outcome:
     )
 
 
-def _peak(process: int | str) -> int:
-    """Most memory that a process had, bytes."""
+def peak_bytes(process: int | str = "self", *, anew: bool = False) -> int:
+    """Most memory that a process had, bytes. `anew`: forgets what this one had."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
     with contextlib.suppress(OSError), open(f"/proc/{process}/status", encoding="ascii") as file:
         for line in file:
             if line.startswith("VmHWM:"):
@@ -225,9 +227,7 @@ def _child(name: str, path: Path, writing: int) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     found: dict[str, Any] = {"served": []}
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # the peak begins anew
-    before = _peak("self")
+    before = peak_bytes(anew=True)
     try:
         for *place, body in FACES[name](path):
             found["served"].append([*place, body.hex()])
@@ -237,7 +237,7 @@ def _child(name: str, path: Path, writing: int) -> None:
             "typed": isinstance(error, TYPED),
             "traceback": "".join(traceback.format_exception(error))[-3000:],
         }
-    found["memory_bytes"] = _peak("self") - before
+    found["memory_bytes"] = peak_bytes() - before
     found["said"] = bool(heard.count)
     data = memoryview(json.dumps(found).encode())
     while data:
