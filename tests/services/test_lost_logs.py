@@ -242,7 +242,7 @@ def places(case: Case) -> None:
             place = place_in(document["rocketstore"]["log"])
             assert place is not None
             assert stands(segments, place)
-        place = timer_file.load(case.layout, TimerTable())
+        place = timer_file.load(case.layout, TimerTable(), lambda: 1 << 40)
         assert place is not None
         assert stands(segments, place)
         assert store.recovery.offsets_set_back == ()
