@@ -110,7 +110,8 @@ def _verify(path: Path) -> Iterator[Known]:
     yield from ()
 
 
-FACES: dict[str, Callable[[Path], Iterator[Known]]] = {
+Faces = dict[str, Callable[[Path], Iterator[Known]]]
+FACES: Faces = {
     "r": lambda path: _read(path, "r"),
     "untrusted": lambda path: _read(path, "r", untrusted=True),
     "r+": lambda path: _read(path, "r+"),
@@ -142,17 +143,21 @@ class Outcome:
     memory_bytes: int = 0
     served: list[list[Any]] = field(default_factory=list)
 
-    def faults(self, held: dict[int, Known], file_bytes: int, *, foreign: bool) -> Iterator[str]:
+    def costs(self, most_s: float, most_bytes: int) -> Iterator[str]:
+        """What it took beyond a bound, and how it may not end."""
         if self.signal == signal.SIGKILL:
             yield "hang"
         elif self.signal:
             yield f"signal {self.signal}"
-        if self.cpu_s > CPU_S:
+        if self.cpu_s > most_s:
             yield f"took {self.cpu_s:.0f} s"
-        if self.memory_bytes > MEMORY_BYTES + file_bytes:
+        if self.memory_bytes > most_bytes:
             yield f"took {self.memory_bytes >> 20} MiB"
         if not self.typed:
             yield f"untyped {self.error}"
+
+    def faults(self, held: dict[int, Known], file_bytes: int, *, foreign: bool) -> Iterator[str]:
+        yield from self.costs(CPU_S, MEMORY_BYTES + file_bytes)
         for topic, queue_id, queue_offset, where, body in self.served:
             known = held.get(where)
             found = (topic, queue_id, queue_offset, where, bytes.fromhex(body))
@@ -171,14 +176,14 @@ class _Heard(logging.Handler):
         self.count += record.levelno >= logging.WARNING
 
 
-def run_face(name: str, path: Path) -> Outcome:
+def run_face(name: str, path: Path, faces: Faces | None = None) -> Outcome:
     """Forks; the child opens the store and tells through a pipe what it saw."""
     reading, writing = os.pipe()
     began = time.monotonic()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(name, path, writing)
+        _child((faces or FACES)[name], path, writing)
     os.close(writing)
     killed = False
     chunks = []
@@ -218,7 +223,7 @@ def peak_bytes(process: int | str = "self", *, anew: bool = False) -> int:
     return 0
 
 
-def _child(name: str, path: Path, writing: int) -> None:
+def _child(face: Callable[[Path], Iterator[Known]], path: Path, writing: int) -> None:
     heard = _Heard()
     logging.getLogger().handlers[:] = [heard]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -229,7 +234,7 @@ def _child(name: str, path: Path, writing: int) -> None:
     found: dict[str, Any] = {"served": []}
     before = peak_bytes(anew=True)
     try:
-        for *place, body in FACES[name](path):
+        for *place, body in face(path):
             found["served"].append([*place, body.hex()])
     except BaseException as error:
         found |= {
