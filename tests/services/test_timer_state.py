@@ -78,6 +78,21 @@ def test_a_state_that_lacks_something_is_read_from_the_topic(path: Path, missing
     assert waiting(path) == WAITING
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("next", 2**62), ("undelivered", ["a", None]), ("copied", ["a", 2**64])]
+)
+def test_what_is_put_then_waits_and_is_stored(path: Path, name: str, value: object) -> None:
+    """The thread of delays goes on, and no message lies below what a file says."""
+    write(path, {**held(path), name: value})
+    with open_small(path, clock=ManualClock(1_800_000_000_000)) as store:
+        put_at(store, b"9", 1009)
+        assert [one.message.body for one in store.delayed] == [*WAITING, b"9"]
+        assert store.delayed.error is None
+        saved(store)
+    assert held(path)["next"] == 9
+    assert held(path)["undelivered"] == held(path)["copied"] == []
+
+
 BOMBS: dict[str, Callable[[Path], bytes]] = {
     "nested": lambda path: b"[" * 5_000_000,
     "lists": lambda path: b'{"version":1,"x":[' + b"[]," * 5_000_000 + b"[]]}",
