@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.engine.engine import Engine
     from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["ShipReport", "ship_store"]
 

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from rocketstore.services.transactions.transactions import Transactions
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.statistics import Statistics
-    from rocketstore.values.arguments import Body, Column
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Body, Column, Progress
 
 __all__ = ["Mode", "RunningFlags", "Store"]
 

@@ -16,8 +16,7 @@ from rocketstore.errors import ConfigError, FencedError, StoreBehindError, Store
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.services.transactions.commit_records import TOPIC as COMMITS
 from rocketstore.store import Mode, Store
-from rocketstore.values.arguments import YEAR_S
-from rocketstore.values.callbacks import Listener, Progress
+from rocketstore.values.arguments import YEAR_S, Listener, Progress
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability
 from rocketstore.values.public import public

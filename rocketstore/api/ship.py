@@ -12,7 +12,7 @@ from rocketstore.store import Store
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["ship"]
 

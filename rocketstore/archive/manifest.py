@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rocketstore.errors import ConfigError, ReadFailedError
 from rocketstore.log.layout.paths import segment_name
+from rocketstore.values.bounded_json import LIMITS, parse_json
 
 __all__ = ["FORMAT", "MANIFEST_NAME", "TAIL", "VERSION", "Manifest", "Piece", "Segment"]
 
@@ -141,11 +142,11 @@ class Manifest:
             ConfigError: a newer release wrote it.
         """
         try:
-            found = json.loads(data.decode())
+            found: Any = parse_json(data, LIMITS["archive"])
             if found["format"] != FORMAT:
                 raise ValueError(f"format = {found['format']!r}: {FORMAT!r}")
             version = _whole(found["version"], 1)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise ReadFailedError(f"{where} is no manifest of an archive: {error!r}") from error
         if version > VERSION:
             allowed = f"this release reads up to {VERSION}; read it with a newer rocketstore"

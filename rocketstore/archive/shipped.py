@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 #: The first version has no checksums: its ranges count for nothing, the next shipment adds them.
 VERSION: Final = 2
-MAX_BYTES: Final = 16 << 20
-MAX_DEPTH: Final = 8
 
 #: Begin and end of a part of the log, physical offsets, and the checksum of the place at its end;
 #: None: it was trimmed before its end was noted.
@@ -89,7 +87,7 @@ def _write(layout: StoreLayout, archives: dict[str, list[Range]]) -> None:
 
 
 def _load(layout: StoreLayout) -> dict[str, list[Range]]:
-    found = read_json(layout.shipped, MAX_BYTES, MAX_DEPTH)
+    found = read_json(layout.shipped)
     if not isinstance(found, dict) or found.get("version") not in (1, VERSION):
         return {}
     archives = found.get("archives")

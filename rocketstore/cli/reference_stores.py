@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import json
 import shutil
 import tarfile
 import zlib
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rocketstore
 from rocketstore.cli.streams.queue_messages import queue_messages
+from rocketstore.values import LIMITS, parse_json
 
 if TYPE_CHECKING:
     from rocketstore import Message, Store
@@ -70,7 +70,7 @@ class Expectation:
     @classmethod
     def load(cls, path: Path) -> Expectation:
         """Reads `NAME.expect.json`."""
-        found = json.loads(path.read_text())
+        found: Any = parse_json(path.read_bytes(), LIMITS["archive"])
         must = found["must"]
         slots: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
         for topic, queue_id, queue_offset, physical_offset, tags_code in must["slots"]:

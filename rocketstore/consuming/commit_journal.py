@@ -17,11 +17,12 @@ import json
 import os
 import struct
 import zlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import open_plain_file
 from rocketstore.log.layout.fixed_files import open_fixed_file
+from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,6 +43,8 @@ ROOM: Final = BLOCK - HEAD.size
 #: Blocks that a text names, a count, and bytes of what each says.
 NAMED_MAX: Final = 3
 SHOWN_MAX: Final = 100
+#: Rows of a table that are made text at a time.
+PARTS: Final = 1000
 
 
 class Moved(NamedTuple):
@@ -207,7 +210,11 @@ class _Block(NamedTuple):
 def mark_of(table: Mapping[str, object], merged: int) -> dict[str, int]:
     """What the JSON says of itself: the first block whose commits its table lacks, and a
     checksum."""
-    return {"merged": merged, "crc": zlib.crc32(json.dumps(table, sort_keys=True).encode())}
+    names, crc = sorted(table), zlib.crc32(b"{")
+    for at in range(0, len(names), PARTS):  # as one text, without the memory for it
+        part = json.dumps({name: table[name] for name in names[at : at + PARTS]}, sort_keys=True)
+        crc = zlib.crc32(f"{', ' if at else ''}{part[1:-1]}".encode(), crc)
+    return {"merged": merged, "crc": zlib.crc32(b"}", crc)}
 
 
 def journal_stamp(path: Path) -> int:
@@ -255,8 +262,9 @@ def _place_of(number: int) -> int:
 def _moved(text: bytes) -> list[Moved]:
     """The rows of a record; none where they are not what this module writes."""
     try:
-        rows = [Moved(*row) for row in json.loads(text)]
-    except (TypeError, ValueError, RecursionError):
+        found: Any = parse_json(text, LIMITS["group_offsets"])
+        rows = [Moved(*row) for row in found]
+    except (TypeError, ValueError):
         return []
     return rows if all(map(_makes_sense, rows)) else []
 

@@ -24,7 +24,7 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consuming.commit_journal import CommitJournal, Journal, Moved, mark_of
@@ -35,6 +35,7 @@ from rocketstore.consuming.offset_tables import (
     entries_without_sense,
     floors_in,
     groups_in,
+    loses,
     offsets_of,
     read_together,
     split_key,
@@ -51,6 +52,7 @@ from rocketstore.log.layout.paths import check_group
 from rocketstore.log.layout.rocketmq_json import json_text, read_json
 from rocketstore.log.recovery.quarantine import keep_state_file
 from rocketstore.log.recovery.report import OffsetSetBack
+from rocketstore.values.bounded_json import LIMITS, TooLargeError, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -65,8 +67,6 @@ __all__ = ["ConsumerOffsets", "recovered_offsets"]
 
 logger = logging.getLogger(__name__)
 
-MAX_FILE_BYTES = 64 << 20
-MAX_DEPTH = 8
 _EMPTY: dict[str, object] = {}  # the same one each time
 #: A commit is in RocketMQ's file after this long.
 MERGE_EVERY_S = 5.0
@@ -101,15 +101,19 @@ class ConsumerOffsets:
         #: What shows that a file is not as rocketstore left it, in sentences.
         self.doubts: tuple[str, ...] = ()
         # The largest offset of each queue, and the table that they are in.
-        self._floors: tuple[dict[str, object], dict[tuple[str, int], int]] = {}, {}
+        self._floors: tuple[dict[str, object], dict[str, int]] = {}, {}
 
     def load(self, *, ours: bool = False) -> None:
         """Reads the file, or its `.bak`; one that is no use is reported and counts as empty.
-        `ours`: whether rocketstore wrote the store last."""
+        `ours`: whether rocketstore wrote the store last.
+
+        Raises:
+            ReadFailedError: the file is beyond its limits; it may be good, and a writer replaces it.
+        """
         # In front of the file: a merge between the two looks leaves the file as the newer one.
         journal = Journal(self._layout.group_offsets)
         path = self._layout.consumer_offsets
-        document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH)
+        document = read_json(path, whole=not self._read_only)
         if not isinstance(document, dict):
             if document is not None:
                 logger.warning("%s is not an object; it counts as empty", path)
@@ -159,7 +163,7 @@ class ConsumerOffsets:
             table = self._table()
             if table is not self._floors[0]:  # once for all queues, each of which asks
                 self._floors = table, floors_in(table)
-            return self._floors[1].get((topic, queue_id), 0)
+            return self._floors[1].get(f"{topic}/{queue_id}", 0)
 
     def claim(
         self, topic: str, group: str, owner: object, queue_ids: tuple[int, ...] | None = None
@@ -318,7 +322,7 @@ class ConsumerOffsets:
                 if not row:
                     del table[key]
             if own != self.own or any(
-                key not in table or _lost(before[key], table[key]) for key in before
+                key not in table or loses(before[key], table[key]) for key in before
             ):
                 self._replace(table, own=own)
             elif changed:
@@ -407,14 +411,17 @@ class ConsumerOffsets:
         """At open, before the first put: sets offsets back as `beyond_queues` has it, on disk if not
         only read. Quarantine has a copy of the old file."""
         with self._turn():
-            table = {key: dict(row) for key, row in self._table().items() if isinstance(row, dict)}
-            clamped = beyond_queues(self._table(), maximum, lost=lost)
+            table: dict[str, Any] = self._table()
+            clamped = beyond_queues(table, maximum, lost=lost)
+            changed = {f"{one.topic}@{one.group}" for one in clamped}
+            if changed:
+                table = {k: dict(row) if k in changed else row for k, row in table.items()}
             for one in clamped:
                 table[f"{one.topic}@{one.group}"][str(one.queue_id)] = one.now
             if clamped or self._unmerged_since_s is not None:
                 if (clamped or self.doubts) and not self._read_only:
                     keep_state_file(self._layout, self._layout.consumer_offsets)
-                self._replace({**self._table(), **table})
+                self._replace(table)
                 if clamped and not self._read_only:
                     self._keep_copy()  # it must not lead beyond the log either
         for text in (*self.doubts, *clamped):
@@ -433,15 +440,16 @@ class ConsumerOffsets:
             held = {**self._document, "offsetTable": self._merged}
             write_state_file(self._layout, copy, json_text(held))
 
-    def _check_size(self, text: str) -> None:
+    def _check_size(self, text: bytes) -> None:
         """OSError for what the next open would not read: all offsets would be gone."""
-        if len(text) > MAX_FILE_BYTES // 4 and (size := len(text.encode())) > MAX_FILE_BYTES:
-            raise OSError(
-                errno.EFBIG,
-                f"the offsets of all groups would take {size} bytes, of {MAX_FILE_BYTES} at most; "
-                "what was stored before counts: remove groups",
-                str(self._layout.consumer_offsets),
+        path = self._layout.consumer_offsets
+        try:
+            weigh(text, LIMITS[path.name])
+        except TooLargeError as error:
+            said = (
+                f"the offsets of all groups would take {error}: remove groups; the old ones count"
             )
+            raise OSError(errno.EFBIG, said, str(path)) from None
 
     def _replace(self, table: dict[str, object], own: Collection[str] | None = None) -> None:
         """Writes the file, unless the store is only read, then takes the new table over; what
@@ -460,14 +468,6 @@ class ConsumerOffsets:
             self._journal.after_merge(merged)
             self._unmerged_since_s = None
         self._document = document
-
-
-def _lost(before: object, after: object) -> bool:
-    """Whether a row has a queue less, which the journal cannot say."""
-    return (
-        before is not after
-        and not dict(offsets_of(before)).keys() <= dict(offsets_of(after)).keys()
-    )
 
 
 def recovered_offsets(

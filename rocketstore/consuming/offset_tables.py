@@ -7,7 +7,7 @@ may have left anything in a table; what makes no sense is no offset, and stays.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.consuming.commit_journal import mark_of
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
@@ -28,6 +28,7 @@ __all__ = [
     "entries_without_sense",
     "floors_in",
     "groups_in",
+    "loses",
     "offsets_of",
     "read_together",
     "rows_of",
@@ -60,17 +61,17 @@ def beyond_queues(table: dict[str, object], maximum: Maximum, *, lost: bool) -> 
     shows the same.
     """
     floors = floors_in(table, BELIEVED_MAX)
-    rows = [(*row, maximum(row[0], row[2])) for row in rows_of(table)]
     lost = lost or any(
-        group in READ_AGAIN and limit is not None and offset > limit
-        for _, group, _, offset, limit in rows
+        group in READ_AGAIN and offset > (offset if (end := maximum(topic, n)) is None else end)
+        for topic, group, n, offset in rows_of(table)
     )
     found = []
-    for topic, group, queue_id, offset, limit in rows:
+    for topic, group, queue_id, offset in rows_of(table):
+        limit = maximum(topic, queue_id)
         if lost and limit is not None:
             limit = max(0, limit - READ_AGAIN.get(group, 0))
         if limit is None and offset > BELIEVED_MAX:
-            limit = floors.get((topic, queue_id), 0)
+            limit = floors.get(f"{topic}/{queue_id}", 0)
         if limit is not None and offset > limit:
             change = OffsetSetBack(
                 group=group, topic=topic, queue_id=queue_id, was=offset, now=limit
@@ -115,7 +116,7 @@ def _with_commits(
     """The table with the commits that it lacks. `sound`: all of them are newer. Else another program
     has stored a newer offset where the table no longer holds what a commit found there, and that
     one counts; where it holds none and the store is `ours`, it was lost."""
-    table = dict(merged)
+    table = dict(merged) if commits else merged
     base = {key: dict(offsets_of(merged.get(key))) for key in {one.key for one in commits}}
     for key, queue_id, was, now in commits:
         held = base[key].get(queue_id)
@@ -123,6 +124,14 @@ def _with_commits(
             row = table.get(key)
             table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
     return table
+
+
+def loses(before: object, after: object) -> bool:
+    """Whether a row has a queue less, which the journal cannot say."""
+    return (
+        before is not after
+        and not dict(offsets_of(before)).keys() <= dict(offsets_of(after)).keys()
+    )
 
 
 def split_key(key: str) -> tuple[str, str] | None:
@@ -133,19 +142,23 @@ def split_key(key: str) -> tuple[str, str] | None:
 
 def groups_in(table: dict[str, object]) -> dict[str | None, tuple[str, ...]]:
     """Groups with stored offsets, sorted, by topic; those of any topic by None."""
-    found: dict[str | None, set[str]] = {}
+    found: dict[str | None, Any] = {}
+    names: dict[str, str] = {}  # one text for each group
     for topic, group in filter(None, map(split_key, table)):
-        for of in (topic, None):
-            found.setdefault(of, set()).add(group)
-    return {of: tuple(sorted(groups)) for of, groups in found.items()}
+        found.setdefault(topic, []).append(names.setdefault(group, group))
+    found[None] = names
+    for of, groups in found.items():  # in place: there may be as many topics as rows
+        found[of] = tuple(sorted(groups))
+    return found
 
 
-def floors_in(table: dict[str, object], most: int = MAX_OFFSET) -> dict[tuple[str, int], int]:
-    """The largest offset that any group has stored, of those up to `most`, by topic and queue id."""
-    found: dict[tuple[str, int], int] = {}
+def floors_in(table: dict[str, object], most: int = MAX_OFFSET) -> dict[str, int]:
+    """The largest offset that any group has stored, of those up to `most`, by "topic/queue id"."""
+    found: dict[str, int] = {}
     for topic, _, queue_id, offset in rows_of(table):
         if offset <= most:
-            found[topic, queue_id] = max(offset, found.get((topic, queue_id), 0))
+            place = f"{topic}/{queue_id}"  # takes half of what a pair does
+            found[place] = max(offset, found.get(place, 0))
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["CatchUp", "dispatch_for_reader"]
 

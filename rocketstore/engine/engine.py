@@ -136,6 +136,9 @@ CLEAN = CloseMode()
 class Engine(ABC):
     """One open store of any mode: readers, bounds, and a close that happens once."""
 
+    #: Whether state of services counts; without it they find in the log what they can.
+    believes_files = True
+
     def __init__(self, opened: Opened) -> None:
         self.path = opened.path
         #: The `Store` objects of this engine; the last one that goes without a close warns.
@@ -304,19 +307,17 @@ class MemoryEngine(Engine):
         self._arrival = parts.arrival
         self._queues = parts.queues
         self._segments = parts.log
+        self.believes_files = not isinstance(parts.log, MemoryLog)
         #: Whether some files of the log or of a queue have a wrong length or place, so that a
         #: follower would leave them out.
         self.odd_files = parts.odd_sizes or any(one.odd for one in parts.queues.asked_for())
 
     def check_files(self) -> None:
         super().check_files()
-        if isinstance(self._segments, MemoryLog):
-            raise ConfigError(
-                "untrusted",
-                True,
-                "what was checked is in memory; a scan and a shipment read the files, which "
-                "may be others by now: use a consumer, or open without it",
-            )
+        if not self.believes_files:
+            why = "what was checked is in memory; a scan and a shipment read the files, which "
+            why += "may be others by now: use a consumer, or open without it"
+            raise ConfigError("untrusted", True, why)
 
     def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
         self._arrival.notify()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.config import StoreConfig
-from rocketstore.values.callbacks import Listener, Progress
+from rocketstore.values.arguments import Listener, Progress
 from rocketstore.values.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ from rocketstore.log.recovery.unreadable import unreadable_messages
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
     from rocketstore.engine.open_options import Request
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = [
     "Claimed",

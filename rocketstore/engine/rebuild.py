@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.phases import Recovered
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.consume_queue import ConsumeQueue
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
@@ -22,6 +22,7 @@ from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ConfigError
 from rocketstore.log.worker import Worker
 from rocketstore.replication.roles import Fence, fence_of
+from rocketstore.values.bounded_json import LIMITS, parse_json
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.public import public
 
@@ -101,9 +102,9 @@ class FileLease:
                 raise ConfigError("path", str(self._path), "a plain file with one name")
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
-                found = json.loads(os.pread(file, 4096, 0))
+                found: Any = parse_json(os.pread(file, 4096, 0), LIMITS["lease"])
                 holder, until = str(found["owner"]), float(found["until"])
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            except (ValueError, TypeError, KeyError):
                 holder, until = "", 0.0
             if not until <= time.monotonic() + SECONDS_MOST:  # or no number
                 holder, until = "", 0.0

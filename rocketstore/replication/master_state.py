@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.errors import RocketStoreError
+from rocketstore.errors import ReplicationError, RocketStoreError
 from rocketstore.log.recovery.losses import forget_delays
 from rocketstore.replication.protocol.link import Offsets
+from rocketstore.replication.protocol.offsets import CHANGES_SHARE, TABLE
 from rocketstore.replication.transport import in_thread
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ __all__ = ["KeptOffsets", "become_copy", "keep_group_offsets"]
 
 #: Before offsets that could not be stored are tried again, seconds.
 AGAIN_S: Final = 1.0
+TOO_MANY: Final = (
+    f"the master has offsets of more than {TABLE.entries:,} entries: those here stay as they are; "
+    "remove groups there"
+)
 
 
 def keep_group_offsets(
@@ -72,17 +77,31 @@ class KeptOffsets:
         self._over = False
         # What waits for the disk first, and all that came since in one.
         self._waiting: list[Offsets] = []
+        self._entries = 0  # of the last one
         #: Set when there may be something to store.
         self.moved = asyncio.Event()
 
     def take(self, came: Offsets) -> None:
-        """The master says so."""
-        waiting = self._waiting
-        if len(waiting) > 1 and not came.whole:
-            last = waiting.pop()
-            came = Offsets(came.end, last.whole, {**last.groups, **came.groups})
-        waiting[1:] = []
-        waiting.append(came)
+        """The master says so.
+
+        Raises:
+            ReplicationError: too many of them wait: the next connection begins with all.
+        """
+        if came.groups is None:
+            self._note(ReplicationError(TOO_MANY))
+            return
+        if came.whole:
+            self._waiting.clear()
+        if len(self._waiting) < 2:
+            self._waiting.append(Offsets(came.end, came.whole, {}))
+            self._entries = 0
+        groups = self._waiting.pop().groups or {}
+        for key, row in came.groups.items():
+            self._entries += len(row) - len(groups.get(key, ())) + (key not in groups)
+            groups[key] = row
+        self._waiting.append(Offsets(came.end, came.whole, groups))
+        if not came.whole and self._entries > TABLE.entries // CHANGES_SHARE:
+            raise ReplicationError("too many offsets of the master wait for its log")
         self.moved.set()
 
     def end(self) -> None:
@@ -112,7 +131,7 @@ class KeptOffsets:
     async def _store(self, offsets: Offsets) -> bool:
         writing = asyncio.ensure_future(
             in_thread(
-                partial(keep_group_offsets, self._engine, offsets.groups, whole=offsets.whole)
+                partial(keep_group_offsets, self._engine, offsets.groups or {}, whole=offsets.whole)
             )
         )
         try:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketstore.errors import ReplicationError
-from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
+from rocketstore.log.layout.atomic_files import write_state_file
+from rocketstore.log.layout.rocketmq_json import read_json_file
 from rocketstore.replication.protocol.epochs import (
     NUMBER_MAX,
     Epoch,
@@ -23,6 +24,7 @@ from rocketstore.replication.protocol.epochs import (
     with_promotion,
     with_run,
 )
+from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -41,7 +43,6 @@ __all__ = [
 
 Role = Literal["master", "replica"]
 VERSION: Final = 1
-MAX_BYTES: Final = 1 << 20
 STORE_ID_BYTES: Final = 16
 
 
@@ -72,10 +73,10 @@ def load_state(layout: StoreLayout) -> ReplicationState | None:
     """
     path = layout.replication
     try:
-        return _parse(json.loads(read_state_file(path, MAX_BYTES)))
+        return _parse(read_json_file(path, LIMITS[path.name]))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ReplicationError(
             f"{path} does not tell the role of this store: {error!r}; restore the file, or make a "
             "new copy of the master in another directory"

@@ -21,6 +21,7 @@ from rocketstore.errors import (
     OffsetOutOfRangeError,
 )
 from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.values.bounded_json import LIMITS, parse_json
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
 
@@ -67,7 +68,7 @@ class Bookmark:
             BookmarkError: It is no bookmark, or one of a newer release.
         """
         try:
-            found = json.loads(text)
+            found = parse_json(text, LIMITS["bookmark"])
         except (ValueError, TypeError) as error:
             raise BookmarkError("form", f"{text!r:.200} is no JSON of a bookmark") from error
         return cls.of(found)

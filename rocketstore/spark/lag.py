@@ -7,7 +7,6 @@ names stores; the uuid in the offset tells which one is meant.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -21,7 +20,7 @@ from rocketstore.spark.option_checks import bad_option
 from rocketstore.spark.paths import store_path
 from rocketstore.spark.source.queue_offsets import next_from
 from rocketstore.spark.stores import open_to_read, store_uuid
-from rocketstore.values import is_system_topic
+from rocketstore.values import LIMITS, is_system_topic, parse_json
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -127,7 +126,7 @@ class LagTable:
         """The store of an offset, and the place in it; nothing for other sources and other
         stores."""
         try:
-            offset = json.loads(text or "null")
+            offset: Any = parse_json(text or "null", LIMITS["spark"])
             uuid, place = offset["store"], offset["phys"]
         except (ValueError, TypeError, KeyError):
             return

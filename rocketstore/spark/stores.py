@@ -3,16 +3,16 @@ codes."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
-from typing import Final
+from typing import Any, Final
 
 import rocketstore
 from rocketstore import MissingSegmentsError, Store, StoreRecoveringError
 from rocketstore.errors import HINTS as LIBRARY_HINTS
 from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors, no_store
+from rocketstore.values import LIMITS, parse_json
 
 __all__ = ["open_to_read", "store_uuid"]
 
@@ -65,7 +65,11 @@ def store_uuid(path: str) -> str:
     name = os.path.join(path, "rocketstore", "store.json")
     with coded_errors("RS_READ_FAILED", path):
         try:
-            with open(name, encoding="utf-8") as file:
-                return str(json.load(file)["uuid"])
+            with open(
+                name, "rb", opener=lambda path, how: os.open(path, how | os.O_NONBLOCK)
+            ) as file:
+                limits = LIMITS["store.json"]
+                found: Any = parse_json(file.read(limits.size + 1), limits)
+                return str(found["uuid"])
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return ""

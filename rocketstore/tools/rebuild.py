@@ -41,7 +41,7 @@ from rocketstore.values.threads import Pool
 if TYPE_CHECKING:
     from rocketstore.config.typed_options import StoreOptions
     from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, UnplacedMessages
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["RebuildReport", "rebuild"]
 

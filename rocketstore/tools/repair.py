@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     )
     from rocketstore.store import Store
     from rocketstore.tools._repair.units import PointedFiller
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 logger = logging.getLogger(__name__)
 

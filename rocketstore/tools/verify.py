@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
     from rocketstore.log.follow.writer_monitor import WriterSeen
     from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["verify"]
 

@@ -3,8 +3,8 @@
 A module here imports nothing of the package but `errors` and its neighbours.
 
 What there is:
-    arguments: checks of the arguments of public functions, and the types of bodies and columns.
-    callbacks: the types of what callers pass in to be called.
+    arguments: checks of the arguments of public functions, the types of bodies, columns, callbacks.
+    bounded_json: the one reader of JSON, and what each text may weigh.
     clock: the system's clock, and one that a test moves by hand.
     compression: bodies that a client compressed; `rocketstore.decompress`.
     durability: the promises of a put, and texts of hosts, delays and queue ids.
@@ -37,14 +37,16 @@ if TYPE_CHECKING:
         Body,
         Column,
         KeyRows,
+        Listener,
         Numbers,
+        Progress,
         TextRows,
         at_most,
         seconds,
         text,
         whole_number,
     )
-    from rocketstore.values.callbacks import Listener, Progress
+    from rocketstore.values.bounded_json import LIMITS, parse_json
     from rocketstore.values.clock import ManualClock
     from rocketstore.values.compression import COMPRESSED, COMPRESSION_BITS, plain_body
     from rocketstore.values.durability import Durability, durability_of
@@ -68,6 +70,7 @@ __all__ = [
     "BATCH_BITS",
     "COMPRESSED",
     "COMPRESSION_BITS",
+    "LIMITS",
     "RESERVED_PROPERTIES",
     "SYSTEM_PREFIXES",
     "SYSTEM_TOPICS",
@@ -93,6 +96,7 @@ __all__ = [
     "is_system_topic",
     "no_store",
     "of_one_store",
+    "parse_json",
     "plain_body",
     "refuse_arguments",
     "runs_here",
@@ -109,9 +113,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     __getattr__ = first_use(
         __name__,
         {
-            "arguments": "ArrowArray Body Column KeyRows Numbers TextRows at_most seconds text"
-            " whole_number",
-            "callbacks": "Listener Progress",
+            "arguments": "ArrowArray Body Column KeyRows Listener Numbers Progress TextRows at_most"
+            " seconds text whole_number",
+            "bounded_json": "LIMITS parse_json",
             "clock": "ManualClock",
             "compression": "COMPRESSED COMPRESSION_BITS plain_body",
             "durability": "Durability durability_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
@@ -34,7 +34,22 @@ if TYPE_CHECKING:
 else:  # a name to import; what it means only a type checker asks for
     ArrowArray = Body = Column = KeyRows = Numbers = TextRows = object
 
-__all__ = ["YEAR_S", "at_most", "one_of", "seconds", "text", "texts", "whole_number"]
+__all__ = [
+    "YEAR_S",
+    "Listener",
+    "Progress",
+    "at_most",
+    "one_of",
+    "seconds",
+    "text",
+    "texts",
+    "whole_number",
+]
+
+#: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) of a message that arrived.
+Listener: TypeAlias = Callable[[str, int, int, int, int], None]
+#: (what, done bytes, total bytes) while a long step goes on.
+Progress: TypeAlias = Callable[[str, int, int], object]
 
 #: The longest wait, seconds.
 YEAR_S = 366 * 86_400.0

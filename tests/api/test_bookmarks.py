@@ -112,7 +112,9 @@ def test_what_is_no_bookmark(tmp_path: Path, given: dict[str, Any], kind: str) -
     assert refused(tmp_path / "s", json.dumps({**place, **given})) == kind
 
 
-@pytest.mark.parametrize("given", ["", "{", b"[]", 7, [], "null", {}])
+@pytest.mark.parametrize(
+    "given", ["", "{", b"[]", 7, [], "null", {}, "[" * 60_000, "9" * 70, "x" * 100_000]
+)
 def test_what_is_nothing_like_it(tmp_path: Path, given: Any) -> None:
     put(tmp_path / "s", b"1")
     assert refused(tmp_path / "s", given) == "form"

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from rocketstore.consuming import group_offsets
 from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import BELIEVED_MAX
 from rocketstore.errors import ReplicaStoreError
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.values.bounded_json import LIMITS, Limits
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def test_a_table_that_could_not_be_read_again_is_not_stored(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next open would begin with no offset at all, of own groups neither."""
-    monkeypatch.setattr(group_offsets, "MAX_FILE_BYTES", 2000)
+    monkeypatch.setitem(LIMITS, layout.consumer_offsets.name, Limits(2000, 1000))
     offsets = copy_at(layout)
     commit(offsets, "mine", 3)
     offsets.take_from_master({"orders@a": {0: 5}}, whole=True)
     before = rows_of(offsets)
-    with pytest.raises(OSError, match=r"2000 at most.*consumerOffset\.json") as refused:
+    with pytest.raises(OSError, match=r"more than 2,000 bytes.*consumerOffset\.json") as refused:
         offsets.take_from_master({f"orders@g{n}": {0: n} for n in range(100)}, whole=True)
     assert refused.value.errno == errno.EFBIG
     assert rows_of(offsets) == rows_of(copy_at(layout)) == before

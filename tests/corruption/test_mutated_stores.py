@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import campaign
 from tests.support.damaged_stores import DamagedStores
+from tests.support.mutated_states import StateCampaign
 from tests.support.mutated_stores import Campaign
 
 #: `STORES=20000` asks for so many.
@@ -25,6 +26,17 @@ def test_no_store_takes_a_process_along(tmp_path: Path, rng: random.Random) -> N
     stores = Campaign(tmp_path / "work", rng.randrange(1 << 32))
     faults = []
     for number in campaign.begin("mutated stores", asked=ASKED, share=0.5, alone=12).rounds():
+        faults += stores.store(number)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.timeout(7200)
+def test_no_state_file_takes_a_process_along(tmp_path: Path, rng: random.Random) -> None:
+    """State of services with right checksums: no untyped error, no thread that ends, no memory or time beyond
+    that of the largest one that passes; nothing is hidden."""
+    stores = StateCampaign(tmp_path / "work", rng.randrange(1 << 32))
+    faults = []
+    for number in campaign.begin("mutated states", asked=ASKED, alone=6).rounds():
         faults += stores.store(number)
     assert not faults, "\n".join(faults)
 

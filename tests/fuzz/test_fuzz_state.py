@@ -83,7 +83,7 @@ def changed(rng: random.Random, data: bytes) -> bytes:
 def read_all(layout: StoreLayout) -> None:
     """Every reader of JSON; none may raise anything but the refusal of a newer version."""
     began = time.monotonic()
-    found = read_json(layout.consumer_offsets, 1 << 20, 16)
+    found = read_json(layout.consumer_offsets)
     assert found is None or isinstance(found, dict | list | str | int | float | bool)
     offsets = ConsumerOffsets(layout, read_only=True)
     offsets.load()

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import pytest
 
-from rocketstore.log.layout.rocketmq_json import parse_json
+from rocketstore.values.bounded_json import LIMITS, parse_json
 from tests.interop.oracle import BUILT, GENERATIONS, OPENED, OracleError, build_sources, since
 from tests.support.ports import free_port
 
@@ -89,7 +89,7 @@ class JavaBroker:
     def documents(self) -> Mapping[str, Any]:
         """What its own classes would write, by file."""
         texts = self.ask("encode")
-        return {name: parse_json(texts[name], 16) for name in FILES}
+        return {name: parse_json(texts[name], LIMITS["side file"]) for name in FILES}
 
     def end(self) -> int:
         """Where its log ends."""

@@ -27,7 +27,7 @@ COUNT = 90
 
 
 def offsets_of(path: Path) -> dict[str, int]:
-    document: Any = read_json(path / "config" / "delayOffset.json", 1 << 20, 8)
+    document: Any = read_json(path / "config" / "delayOffset.json")
     table: dict[str, int] = document["offsetTable"]
     return table
 

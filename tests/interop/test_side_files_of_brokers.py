@@ -84,7 +84,7 @@ def _wrong(path: Path, broker: JavaBroker) -> dict[str, Any]:
 
 
 def _read(path: Path, name: str) -> Any:
-    return read_json(path / "config" / name, 1 << 24, 16)
+    return read_json(path / "config" / name)
 
 
 def different(path: Path, copy: Store, broker: JavaBroker) -> str:

@@ -25,6 +25,7 @@ from rocketstore.replication.protocol.offsets import (
     offset_frames,
 )
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
+from rocketstore.values.bounded_json import Limits
 from tests.replication.ends import Log, Wire, master_of
 
 NAMES = st.text("ab%_-ü\ud800", min_size=1, max_size=6)
@@ -102,13 +103,20 @@ def test_what_no_master_says(said: list[bytes]) -> None:
             reader.take(memoryview(one), 1000)
 
 
-def test_a_table_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_module, "TABLE_MOST", 100_000)
-    reader, said = OffsetsReader(), memoryview(body(row(b"a@b", (0, 1)) * 2500, flags=WHOLE))
-    reader.take(said, 1000)
-    with pytest.raises(ValueError, match="more than 100000"):
-        for _ in range(9):
-            reader.take(said, 1000)
+@pytest.mark.parametrize("most", [Limits(100_000, 1 << 40), Limits(1 << 40, 10_000)])
+def test_a_table_without_an_end_takes_no_memory(
+    monkeypatch: pytest.MonkeyPatch, most: Limits
+) -> None:
+    """The log goes on without such a table; changes without end are refused."""
+    monkeypatch.setattr(offset_module, "TABLE", most)
+    reader = OffsetsReader()
+    rows = b"".join(row(b"a%d@b" % n, (0, 1)) for n in range(2500))
+    for _ in range(9):
+        assert reader.take(memoryview(body(rows, flags=WHOLE)), 1000) is None
+        assert len(reader._groups) <= 2500
+    assert reader.take(memoryview(body()), 1000) == Offsets(7, True, None)
+    with pytest.raises(ValueError, match="more changes than a copy waits for"):
+        reader.take(memoryview(body(rows, flags=0)), 1000)
 
 
 @given(said=st.binary(max_size=80))

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from rocketstore import ReplicaStoreError, Store
-from rocketstore.replication import promote
+from rocketstore import ReplicaStoreError, ReplicationError, Store
+from rocketstore.replication import master_state, promote
 from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.link import Offsets
+from rocketstore.values.bounded_json import Limits
 from tests.replication.copies import (
     SOON,
     address_of,
@@ -211,6 +212,22 @@ def test_offsets_wait_for_the_log_that_they_speak_of(monkeypatch: pytest.MonkeyP
         task.cancel()
 
     asyncio.run(scene())
+
+
+def test_no_more_offsets_wait_than_a_store_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master whose log never comes, and which goes on to name other groups, or has too many."""
+    monkeypatch.setattr(master_state, "TABLE", Limits(1 << 40, 400))
+    engine: Any = SimpleNamespace(positions=SimpleNamespace(flushed=0))
+    noted: list[Exception] = []
+    kept = KeptOffsets(engine, noted.append, lambda: None)
+    kept.take(_offsets(100, whole=True, a=1))
+    for n in range(1000):  # the same ones again and again
+        kept.take(_offsets(200 + n, b=n, c=n))
+    with pytest.raises(ReplicationError, match="too many offsets of the master wait"):
+        for n in range(51):
+            kept.take(_offsets(2000, **{f"g{n}": n}))
+    kept.take(Offsets(3000, True, None))
+    assert "remove groups there" in str(noted)
 
 
 def test_a_write_that_is_under_way_ends_with_its_connection() -> None:

@@ -74,7 +74,7 @@ FAULTS = (
         Fault(
             "a_damaged_run_is_believed",
             "rocketstore/services/delay/timer_file.py",
-            (("            run.check()\n", "            pass\n"),),
+            (("            run.check(next_offset)\n", "            pass\n"),),
         ),
         "test_files_that_are_missing_or_no_use",
     ),

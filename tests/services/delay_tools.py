@@ -57,7 +57,7 @@ def file_of(path: Path) -> Path:
 
 
 def own_part(path: Path) -> Any:
-    return progress.read_json(file_of(path), 1 << 20, 8)
+    return progress.read_json(file_of(path))
 
 
 def crash(path: Path, to: Path) -> Path:

@@ -213,7 +213,7 @@ def identity(case: Case) -> None:
     """`store.json`: the store is the same one, whose log is shorter."""
     for name in ("uuid", "record_crc", "log_file_bytes"):
         found = [
-            read_json(StoreLayout(path).store_json, 1 << 20, 8)[name]  # type: ignore[index]
+            read_json(StoreLayout(path).store_json)[name]  # type: ignore[index]
             for path in (case.path, case.made.newer)
         ]
         assert found[0] == found[1]
@@ -236,13 +236,13 @@ def places(case: Case) -> None:
     case.store.close()
     with opened(case.path, case.clock, deliver_delayed=False) as store:
         segments = store._engine.reader.source.segments()
-        levels_file: Any = read_json(case.layout.delay_offsets, 1 << 20, 8)
-        groups_file: Any = read_json(case.layout.consumer_offsets, 1 << 20, 8)
+        levels_file: Any = read_json(case.layout.delay_offsets)
+        groups_file: Any = read_json(case.layout.consumer_offsets)
         for document in (levels_file, groups_file):
             place = place_in(document["rocketstore"]["log"])
             assert place is not None
             assert stands(segments, place)
-        place = timer_file.load(case.layout, TimerTable())
+        place = timer_file.load(case.layout, TimerTable(), lambda: 1 << 40)
         assert place is not None
         assert stands(segments, place)
         assert store.recovery.offsets_set_back == ()

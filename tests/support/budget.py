@@ -89,6 +89,7 @@ PARTS = (
         (
             Campaign("changed bytes", "bytes", 140_000, 60, 5_000),
             Campaign("mutated stores", "stores", 500, 90, 100),
+            Campaign("mutated states", "stores", 60, 30, 20),
         ),
     ),
     Part("hidden", 1, 10, (Campaign("hidden messages", "stores", 500, 80, 60),)),

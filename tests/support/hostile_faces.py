@@ -21,7 +21,7 @@ import rocketstore
 from rocketstore import tools
 from tests.support.mutations import Known
 
-__all__ = ["FACES", "SEGMENT", "SIZES", "Outcome", "in_a_child", "run_face", "served"]
+__all__ = ["FACES", "SEGMENT", "SIZES", "Outcome", "in_a_child", "peak_bytes", "run_face", "served"]
 
 SEGMENT = 16384
 SIZES: dict[str, Any] = {
@@ -110,7 +110,8 @@ def _verify(path: Path) -> Iterator[Known]:
     yield from ()
 
 
-FACES: dict[str, Callable[[Path], Iterator[Known]]] = {
+Faces = dict[str, Callable[[Path], Iterator[Known]]]
+FACES: Faces = {
     "r": lambda path: _read(path, "r"),
     "untrusted": lambda path: _read(path, "r", untrusted=True),
     "r+": lambda path: _read(path, "r+"),
@@ -142,17 +143,21 @@ class Outcome:
     memory_bytes: int = 0
     served: list[list[Any]] = field(default_factory=list)
 
-    def faults(self, held: dict[int, Known], file_bytes: int, *, foreign: bool) -> Iterator[str]:
+    def costs(self, most_s: float, most_bytes: int) -> Iterator[str]:
+        """What it took beyond a bound, and how it may not end."""
         if self.signal == signal.SIGKILL:
             yield "hang"
         elif self.signal:
             yield f"signal {self.signal}"
-        if self.cpu_s > CPU_S:
+        if self.cpu_s > most_s:
             yield f"took {self.cpu_s:.0f} s"
-        if self.memory_bytes > MEMORY_BYTES + file_bytes:
+        if self.memory_bytes > most_bytes:
             yield f"took {self.memory_bytes >> 20} MiB"
         if not self.typed:
             yield f"untyped {self.error}"
+
+    def faults(self, held: dict[int, Known], file_bytes: int, *, foreign: bool) -> Iterator[str]:
+        yield from self.costs(CPU_S, MEMORY_BYTES + file_bytes)
         for topic, queue_id, queue_offset, where, body in self.served:
             known = held.get(where)
             found = (topic, queue_id, queue_offset, where, bytes.fromhex(body))
@@ -171,19 +176,19 @@ class _Heard(logging.Handler):
         self.count += record.levelno >= logging.WARNING
 
 
-def run_face(name: str, path: Path) -> Outcome:
+def run_face(name: str, path: Path, faces: Faces | None = None) -> Outcome:
     """Forks; the child opens the store and tells through a pipe what it saw."""
     reading, writing = os.pipe()
     began = time.monotonic()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(name, path, writing)
+        _child((faces or FACES)[name], path, writing)
     os.close(writing)
     killed = False
     chunks = []
     os.set_blocking(reading, False)
-    peak = before = _peak(child)
+    peak = before = peak_bytes(child)
     while True:
         with contextlib.suppress(BlockingIOError):
             chunk = os.read(reading, 1 << 20)
@@ -191,7 +196,7 @@ def run_face(name: str, path: Path) -> Outcome:
                 break
             chunks.append(chunk)
             continue
-        peak = max(peak, _peak(child))
+        peak = max(peak, peak_bytes(child))
         if not killed and (time.monotonic() - began > WALL_S or peak - before > 2 << 30):
             os.kill(child, signal.SIGKILL)
             killed = True
@@ -207,8 +212,10 @@ def run_face(name: str, path: Path) -> Outcome:
     )
 
 
-def _peak(process: int | str) -> int:
-    """Most memory that a process had, bytes."""
+def peak_bytes(process: int | str = "self", *, anew: bool = False) -> int:
+    """Most memory that a process had, bytes. `anew`: forgets what this one had."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
     with contextlib.suppress(OSError), open(f"/proc/{process}/status", encoding="ascii") as file:
         for line in file:
             if line.startswith("VmHWM:"):
@@ -216,7 +223,7 @@ def _peak(process: int | str) -> int:
     return 0
 
 
-def _child(name: str, path: Path, writing: int) -> None:
+def _child(face: Callable[[Path], Iterator[Known]], path: Path, writing: int) -> None:
     heard = _Heard()
     logging.getLogger().handlers[:] = [heard]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -225,11 +232,9 @@ def _child(name: str, path: Path, writing: int) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     found: dict[str, Any] = {"served": []}
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # the peak begins anew
-    before = _peak("self")
+    before = peak_bytes(anew=True)
     try:
-        for *place, body in FACES[name](path):
+        for *place, body in face(path):
             found["served"].append([*place, body.hex()])
     except BaseException as error:
         found |= {
@@ -237,7 +242,7 @@ def _child(name: str, path: Path, writing: int) -> None:
             "typed": isinstance(error, TYPED),
             "traceback": "".join(traceback.format_exception(error))[-3000:],
         }
-    found["memory_bytes"] = _peak("self") - before
+    found["memory_bytes"] = peak_bytes() - before
     found["said"] = bool(heard.count)
     data = memoryview(json.dumps(found).encode())
     while data:

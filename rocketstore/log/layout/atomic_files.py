@@ -12,6 +12,7 @@ from pathlib import Path
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.values.bounded_json import TooLargeError
 
 __all__ = [
     "clean_tmp",
@@ -94,12 +95,12 @@ def open_plain_file(path: Path) -> int:
 
 
 def read_state_file(path: Path, max_bytes: int) -> bytes:
-    """All of a plain file. ValueError for anything else, or one that is larger."""
+    """All of a plain file. ValueError for anything else; TooLargeError for a larger one."""
     fd = open_plain_file(path)
     try:
         size = os.fstat(fd).st_size
         if size > max_bytes:
-            raise ValueError(f"more than {max_bytes} bytes")
+            raise TooLargeError(f"more than {max_bytes:,} bytes")
         return syscalls.pread(fd, size, 0)
     finally:
         syscalls.close(fd)

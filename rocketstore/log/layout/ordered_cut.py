@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
+from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
+from rocketstore.log.layout.rocketmq_json import read_json_file
+from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -21,7 +23,6 @@ __all__ = ["drop_ordered_cut", "order_cut", "ordered_cut"]
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
-MAX_BYTES: Final = 4096
 
 
 def order_cut(layout: StoreLayout, at: int) -> None:
@@ -33,13 +34,13 @@ def order_cut(layout: StoreLayout, at: int) -> None:
 def ordered_cut(layout: StoreLayout) -> int | None:
     """Where the log is to be cut; None without an order, or with one that cannot be read."""
     try:
-        found = json.loads(read_state_file(layout.cut, MAX_BYTES))
+        found: Any = read_json_file(layout.cut, LIMITS[layout.cut.name])
         at = found["at"] if found["version"] == VERSION else None
         if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < 2**63:
             raise ValueError(f"{at!r} is no offset")
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         logger.warning("%s orders no cut: %r", layout.cut, error)
         return None
     return at

@@ -37,8 +37,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-MAX_BYTES = 1 << 20
-MAX_DEPTH = 8
 #: Ranges kept, count; more are joined, since each visit of a RocketMQ may add one.
 MAX_RANGES = 256
 #: Sizes of new files, as the store last had them.
@@ -103,7 +101,7 @@ def load_store_state(layout: StoreLayout) -> StoreState | None:
     Raises:
         ConfigError: a newer release wrote it, which may keep rules that this one does not know.
     """
-    found = read_json(layout.store_json, MAX_BYTES, MAX_DEPTH)
+    found = read_json(layout.store_json)
     if not isinstance(found, dict):
         if found is not None:
             logger.warning("%s is no state of a store", layout.store_json)

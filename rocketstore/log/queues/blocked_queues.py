@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 from rocketstore.errors import StoreBehindError
 from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 #: Topic and queue id.
 Place = tuple[str, int]
-
-MAX_BYTES: Final = 64 << 20
 
 
 class BlockedQueues:
@@ -104,11 +103,11 @@ class FollowedBlocks:
         if stamp == self._seen:
             return
         try:
-            rows = json.loads(read_state_file(path, MAX_BYTES))
+            rows: Any = parse_json(read_state_file(path, LIMITS[path.name].size), LIMITS[path.name])
             self.places = {(str(topic), int(queue_id)): str(why) for topic, queue_id, why in rows}
         except FileNotFoundError:
             return  # the next look sees that
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, OverflowError) as error:
             logger.warning("%s is no use: %s", path, error)
         self._seen = stamp
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAGIC: Final = b"RSQE"
 VERSION: Final = 1
-MAX_BYTES: Final = 1 << 30
+MAX_BYTES: Final = 16 << 20
 #: Magic, version, `log_end`, count of rows.
 HEADER: Final = struct.Struct(">4sIqq")
 #: A row, bytes: key and end.

@@ -12,6 +12,7 @@ from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import open_plain_file
 from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["MANIFEST", "KeptCopies", "Piece", "blocks_of", "cuts_with_records", "pieces_of"]
 
 MANIFEST: Final = "manifest.json"
-MANIFEST_BYTES_MAX: Final = 16 << 20
-MANIFEST_DEPTH_MAX: Final = 8
 BLOCK_BYTES: Final = 1 << 20
 ALIGNMENT: Final = 4096
 #: Most copies that are compared with one piece, a count; with more it is copied again.
@@ -113,7 +112,7 @@ def _manifests(quarantine: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The directories of finished copies, and what is to be read in them. None is a link."""
     for path in quarantine.glob(f"*/{MANIFEST}"):
         with contextlib.suppress(OSError):
-            found = read_json(path, MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX)
+            found = read_json(path, LIMITS["quarantine"])
             if isinstance(found, dict) and not path.parent.is_symlink():
                 yield path.parent, found
 

@@ -26,10 +26,8 @@ __all__ = ["RecoveryProgress", "drop_progress", "load_progress", "save_progress"
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
-MAX_BYTES: Final = 64 << 20
-MAX_DEPTH: Final = 5
 #: Most damaged ranges, a count; a recovery of a log with more begins again.
-DAMAGE_MAX: Final = 1 << 18
+DAMAGE_MAX: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class RecoveryProgress:
 
 def load_progress(layout: StoreLayout) -> RecoveryProgress | None:
     """What an earlier recovery left; None without a file, or if it cannot be read."""
-    found = read_json(layout.recovery, MAX_BYTES, MAX_DEPTH)
+    found = read_json(layout.recovery)
     if not isinstance(found, dict) or found.get("version") != VERSION:
         return None
     try:

@@ -34,7 +34,7 @@ from rocketstore.log.recovery.repair import LogRepair
 from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.log.recovery.rocketmq_start import rocketmq_start, shows_another
 from rocketstore.log.recovery.walk import EVERYWHERE, LogWalk, Rules
-from rocketstore.values.callbacks import Progress
+from rocketstore.values.arguments import Progress
 
 if TYPE_CHECKING:
     from rocketstore.log.commitlog.checkpoint import CheckpointFile

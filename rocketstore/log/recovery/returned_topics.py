@@ -8,7 +8,7 @@ open makes them again (semantics K-95), and says which are in no `topics.json`.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocketstore.log.layout.rocketmq_json import read_json
 
@@ -19,14 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ReturnedTopics", "broker_topics"]
 
-MAX_BYTES: Final = 64 << 20
-MAX_DEPTH: Final = 16
-
 
 def broker_topics(layout: StoreLayout) -> frozenset[str] | None:
     """The topics that the broker of a store knows; None where no broker says so."""
     try:
-        document = read_json(layout.config / "topics.json", MAX_BYTES, MAX_DEPTH)
+        document = read_json(layout.config / "topics.json")
     except OSError:
         return None
     table = document.get("topicConfigTable") if isinstance(document, dict) else None

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketstore.consuming.offset_tables import split_key
-from rocketstore.log.layout.rocketmq_json import parse_json
+from rocketstore.values.bounded_json import LIMITS, parse_json
 
 __all__ = ["delay_offsets", "end_of_log", "group_offsets", "groups", "topics"]
 
-DEPTH_MOST: Final = 16
 #: Names and numbers in the JSON of RocketMQ.
 NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 OFFSET_MOST: Final = 2**63 - 1
@@ -22,12 +21,13 @@ Document = dict[str, object]
 def topics(body: bytes) -> Document:
     """What `topics.json` holds. A broker of RocketMQ 5 adds the mapping of static topics, which is
     in another file."""
-    return _table_of(body, "topicConfigTable", ())
+    return _table_of(_document(body, "topics.json"), "topicConfigTable", ())
 
 
 def groups(body: bytes) -> Document:
     """What `subscriptionGroup.json` holds."""
-    return _table_of(body, "subscriptionGroupTable", ("forbiddenTable",))
+    document = _document(body, "subscriptionGroup.json")
+    return _table_of(document, "subscriptionGroupTable", ("forbiddenTable",))
 
 
 def group_offsets(body: bytes) -> dict[str, dict[int, int]]:
@@ -36,14 +36,14 @@ def group_offsets(body: bytes) -> dict[str, dict[int, int]]:
     none."""
     return {
         key: {_number(name): offset for name, offset in _offsets(row) if offset >= 0}
-        for key, row in _object(_document(body), "offsetTable").items()
+        for key, row in _object(_document(body, "consumerOffset.json"), "offsetTable").items()
         if split_key(key) is not None
     }
 
 
 def delay_offsets(body: bytes) -> tuple[dict[int, int], Document]:
     """Next queue offsets by delay level, and what else `delayOffset.json` holds."""
-    document = _document(body)
+    document = _document(body, "delayOffset.json")
     found: dict[int, int] = {}
     for name, offset in _offsets(document.get("offsetTable")):
         level = _number(name)
@@ -55,14 +55,13 @@ def delay_offsets(body: bytes) -> tuple[dict[int, int], Document]:
 
 def end_of_log(body: bytes) -> int:
     """Physical offset at which the broker's log ends, of its runtime information."""
-    found = _object(_document(body), "table").get("commitLogMaxOffset")
+    found = _object(_document(body, "answer"), "table").get("commitLogMaxOffset")
     if not isinstance(found, str) or not re.fullmatch(r"[0-9]{1,19}", found):
         raise ValueError(f"commitLogMaxOffset is {found!r}"[:100])
     return int(found)
 
 
-def _table_of(body: bytes, name: str, others: tuple[str, ...]) -> Document:
-    document = _document(body)
+def _table_of(document: Document, name: str, others: tuple[str, ...]) -> Document:
     table = _object(document, name)
     for key, row in table.items():
         if not isinstance(row, dict):
@@ -71,8 +70,8 @@ def _table_of(body: bytes, name: str, others: tuple[str, ...]) -> Document:
     return {**_version(document), **kept, name: table}
 
 
-def _document(body: bytes) -> Document:
-    found = parse_json(body.decode(), DEPTH_MOST)
+def _document(body: bytes, name: str) -> Document:
+    found = parse_json(body, LIMITS[name])
     if not isinstance(found, dict):
         raise ValueError("no JSON object")
     return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketstore.errors import ReplicationError
-from rocketstore.log.layout.rocketmq_json import parse_json
+from rocketstore.values.bounded_json import LIMITS, parse_json
 
 __all__ = ["FRAME_BYTES_MOST", "Answer", "AnswerReader", "request"]
 
@@ -17,7 +17,6 @@ __all__ = ["FRAME_BYTES_MOST", "Answer", "AnswerReader", "request"]
 FRAME_BYTES_MOST: Final = 16 << 20
 #: Longest header. A remark of it may hold the text of an exception.
 HEADER_BYTES_MOST: Final = 1 << 20
-HEADER_DEPTH_MOST: Final = 8
 #: Characters of a remark that an error shows.
 REMARK_SHOWN: Final = 200
 
@@ -103,7 +102,7 @@ def _answer(frame: bytes) -> Answer:
 
 def _with_json(header: bytes, body: bytes) -> Answer:
     try:
-        found = parse_json(header.decode(), HEADER_DEPTH_MOST)
+        found = parse_json(header, LIMITS["answer"])
     except ValueError as error:
         raise ReplicationError(f"the header of an answer is no JSON: {error}") from None
     if not isinstance(found, dict):

@@ -9,6 +9,7 @@ from rocketstore.log.layout.rocketmq_json import json_text, write_with_copy
 from rocketstore.replication.broker import answers
 from rocketstore.replication.master_state import keep_group_offsets
 from rocketstore.services.delay.progress import Progress, save
+from rocketstore.values.bounded_json import LIMITS, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +25,6 @@ __all__ = [
     "write_delay_offsets",
 ]
 
-#: Largest file that is written, bytes: half of what an open reads, as groups of the copy and of the
-#: broker are in one.
-TEXT_BYTES_MOST: Final = 32 << 20
 #: Request codes of RocketMQ: how far the delay levels are, and where the log ends.
 DELAY_OFFSETS: Final = 45
 LOG_END: Final = 28
@@ -58,23 +56,16 @@ def _take_groups(engine: WritingEngine, body: bytes) -> int:
 
 
 def _write(engine: WritingEngine, name: str, document: dict[str, object], table: str) -> int:
-    text = json_text(document)
-    _check_size(text)
-    layout = engine.layout
+    layout, text = engine.layout, json_text(document)
+    weigh(text, LIMITS[name])
     write_with_copy(layout, layout.config / name, text)
     rows = document[table]
     assert isinstance(rows, dict)
     return len(rows)
 
 
-def _check_size(text: str) -> None:
-    if len(text.encode()) > TEXT_BYTES_MOST:
-        raise ValueError(f"the file would be above {TEXT_BYTES_MOST} bytes")
-
-
 def _take_group_offsets(engine: WritingEngine, body: bytes) -> int:
     rows = answers.group_offsets(body)
-    _check_size(json_text({"offsetTable": {key: dict(row) for key, row in rows.items()}}))
     keep_group_offsets(engine, rows, whole=True)
     return sum(map(len, rows.values()))
 

@@ -10,7 +10,7 @@ A link belongs to one thread and knows no time, no file and no log.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -91,11 +91,12 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """Next queue offsets of the master's groups, by "topic@group" and queue id; none of a group that
-    is gone. They speak of the log below `end`. `whole`: of all groups, else of those that changed."""
+    is gone; None: they are more than a store may have. They speak of the log below `end`. `whole`: of
+    all groups, else of those that changed."""
 
     end: int
     whole: bool
-    groups: Mapping[str, Mapping[int, int]]
+    groups: dict[str, dict[int, int]] | None
 
 
 Event: TypeAlias = Asked | Acknowledged | Data | Heartbeat | CutTo | Fenced | Ended | Offsets

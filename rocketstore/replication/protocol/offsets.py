@@ -18,6 +18,7 @@ from typing import Final
 from rocketstore.consuming.offset_tables import MAX_OFFSET, offsets_of, split_key
 from rocketstore.replication.protocol.frames import OFFSETS_MOST, Kind, frame
 from rocketstore.replication.protocol.link import Offsets
+from rocketstore.values.bounded_json import LIMITS
 
 __all__ = ["OffsetsReader", "changed_offsets", "offset_frames"]
 
@@ -31,8 +32,10 @@ OF_GROUPS: Final = 1
 WHOLE: Final = 1
 LAST: Final = 2
 KEY_BYTES_MOST: Final = 0xFFFF
-#: Bytes that all frames of one table may have: as many as its file may have.
-TABLE_MOST: Final = 64 << 20
+#: What one table may have: as much as its file. Of changes, a part of that: after more of them the next
+#: connection begins with the whole table.
+TABLE: Final = LIMITS["consumerOffset.json"]
+CHANGES_SHARE: Final = 4
 QUEUE_IDS: Final = 1 << 31
 
 
@@ -55,7 +58,7 @@ def changed_offsets(
 def offset_frames(offsets: Offsets) -> Iterator[bytes]:
     """The frames that say so, at least one."""
     body = bytearray()
-    for row in _rows(offsets.groups):
+    for row in _rows(offsets.groups or {}):
         if len(body) + len(row) + HEAD.size > OFFSETS_MOST:
             yield _frame(offsets, body, 0)
             body.clear()
@@ -88,7 +91,7 @@ class OffsetsReader:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, int]] = {}
-        self._size = 0
+        self._size = self._entries = 0
         self._first: tuple[bool, int] | None = None
         self._begun = False
 
@@ -96,7 +99,7 @@ class OffsetsReader:
         """The offsets, once the last of their frames has come. `came`: the end of the log that came.
 
         Raises:
-            ValueError: what no master says.
+            ValueError: what no master says, or more changes than wait for one table.
         """
         what, flags, end = HEAD.unpack_from(body)
         whole = bool(flags & WHOLE)
@@ -106,14 +109,18 @@ class OffsetsReader:
             raise ValueError("a part of other offsets, or changes before the whole")
         self._first = (whole, end)
         self._size += len(body)
-        if self._size > TABLE_MOST:
-            raise ValueError(f"more than {TABLE_MOST} bytes")
         self._take_rows(body[HEAD.size :])
+        share = 1 if whole else CHANGES_SHARE
+        large = self._size > TABLE.size // share or self._entries > TABLE.entries // share
+        if large and not whole:
+            raise ValueError("more changes than a copy waits for: it asks for the whole table")
+        if large:
+            self._groups.clear()
         if not flags & LAST:
             return None
         groups, self._groups = self._groups, {}
-        self._size, self._first, self._begun = 0, None, True
-        return Offsets(end, whole, groups)
+        self._size, self._entries, self._first, self._begun = 0, 0, None, True
+        return Offsets(end, whole, None if large else groups)
 
     def _take_rows(self, rows: memoryview) -> None:
         while len(rows):
@@ -124,6 +131,7 @@ class OffsetsReader:
             key = bytes(rows[ROW.size : ROW.size + length]).decode("utf-8", "surrogatepass")
             if split_key(key) is None:
                 raise ValueError(f"{key!r:.80} is no topic@group")
+            self._entries += 1 + count
             row = self._groups.setdefault(key, {})
             for queue_id, offset in PAIR.iter_unpack(rows[ROW.size + length : size]):
                 if queue_id >= QUEUE_IDS or offset > MAX_OFFSET:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.compaction.new_log import NewLog
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["GRACE", "WithoutKey", "compact"]
 

@@ -20,7 +20,9 @@ from rocketstore.errors import (
 )
 from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC, Due
 from rocketstore.log.read.reader import Reader
+from rocketstore.services.delay.already import skip_delivered
 from rocketstore.services.delay.copies import EVERY, source_of, target_of
+from rocketstore.services.delay.level import Level
 from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
 from rocketstore.services.delay.timer_runs import Entry
@@ -361,11 +363,18 @@ class Delayed:
 
     def _offsets(self) -> tuple[Mapping[int, int], Mapping[int, list[int]]]:
         """Next queue offsets, and those left over, by queue id."""
-        service = self._service()
-        if service is None or not service.delivery.levels:
-            found = known_progress(self._engine)
+        service, engine = self._service(), self._engine
+        if not engine.believes_files:
+            levels: Mapping[int, Level] = {
+                queue.queue_id: Level(engine.path, queue, queue.bounds()[0], ())
+                for queue in self._queues()
+            }
+            skip_delivered(levels.values(), engine, None, engine.check_open)
+        elif service is None or not service.delivery.levels:
+            found = known_progress(engine)
             return found.offsets, found.undelivered
-        levels = service.delivery.levels
+        else:
+            levels = service.delivery.levels
         return (
             {n: level.next for n, level in levels.items()},
             {n: [*level.undelivered] for n, level in levels.items()},

@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 
 #: Log after `from` in which copies may lie that the offsets do not know; more is saved first.
 WINDOW_BYTES: Final = 16 << 20
-MAX_FILE_BYTES: Final = 16 << 20
-MAX_DEPTH: Final = 8
 MAX_OFFSET: Final = (1 << 63) - 1
 #: Levels that there may be; a queue id is a level less one.
 MAX_LEVEL: Final = 1 << 31
@@ -63,7 +61,7 @@ class Progress:
 def load(layout: StoreLayout) -> Progress:
     """What the file says, or its `.bak`; empty, with a line in the log, where neither is any use."""
     path = layout.delay_offsets
-    document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH)
+    document = read_json(path)
     table = document.get("offsetTable") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(table, dict):
         if document is not None or path.exists():

@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import read_state_file, unlink_if_there, write_state_file
-from rocketstore.log.layout.log_place import LogPlace
+from rocketstore.log.layout.log_place import LogPlace, place_in
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.services.delay.timer_runs import Entry, Run, run_path
+from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.delay.timer_table import TimerTable
 
@@ -32,7 +35,6 @@ __all__ = ["load", "make_directory", "save", "tidy"]
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
-MAX_BYTES: Final = 64 << 20
 
 
 def make_directory(layout: StoreLayout) -> None:
@@ -42,20 +44,30 @@ def make_directory(layout: StoreLayout) -> None:
         syscalls.sync_directory(str(layout.own))
 
 
-def load(layout: StoreLayout, table: TimerTable) -> LogPlace | None:
+def load(layout: StoreLayout, table: TimerTable, end: Callable[[], int]) -> LogPlace | None:
     """Fills an empty table; gives the place of its log. None, and a table that is still empty, where
-    no file is of any use: a line in the log says why."""
+    no file is of any use: a line in the log says why. `end()`: where the timer topic ends now, which
+    has a message for each entry."""
     path = layout.timer_state
     try:
         if layout.timers.is_symlink():
             raise ValueError("its directory is a link")
-        text = read_state_file(path, MAX_BYTES)
-        document = _checked(text)
-        runs = [Run(run_path(layout, row[0]), *row) for row in document["runs"]]
+        document = _checked(read_state_file(path, LIMITS["timers"].size))
+        next_offset, place = document["next"], place_in(document["log"])
+        _numbers([next_offset], end() + 1)
+        gone, undelivered, copied = (
+            _numbers(document[name], next_offset) for name in ("gone", "undelivered", "copied")
+        )
+        recent = [Entry(*_numbers(row, 1 << 63, 1 << 63, 1 << 64)) for row in document["recent"]]
+        _numbers([entry.at for entry in recent], next_offset)
+        rows = [_numbers(row, *(1 << 63,) * 4) for row in document["runs"]]
+        entries = sum(count for _, count, _, _ in rows) + len(recent)
+        _numbers([number for number, _, _, _ in rows], 1 << 63)
+        if place is None or entries > next_offset:
+            raise ValueError(f"{entries} entries of {next_offset} messages, place {place}")
+        runs = [Run(run_path(layout, row[0]), *row) for row in rows]
         for run in runs:
-            run.check()
-        recent = [Entry(*row) for row in document["recent"]]
-        place, copied = LogPlace(*document["log"]), set(document["copied"])
+            run.check(next_offset)
     except FileNotFoundError:
         if path.exists():
             logger.warning("%s: a run is missing; timers are read from their topic", path)
@@ -63,8 +75,8 @@ def load(layout: StoreLayout, table: TimerTable) -> LogPlace | None:
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         logger.warning("%s is of no use, timers are read from their topic: %r", path, error)
         return None
-    table.fill(document["next"], runs, recent, document["gone"], document["undelivered"])
-    table.copied = copied
+    table.fill(next_offset, runs, recent, gone, undelivered)
+    table.copied = set(copied)
     return place
 
 
@@ -73,10 +85,22 @@ def _checked(text: bytes) -> dict[str, Any]:
     crc, _, rest = text.partition(b"\n")
     if int(crc, 16) != zlib.crc32(rest):
         raise ValueError("its checksum is wrong")
-    document: dict[str, Any] = json.loads(rest)
+    document: Any = parse_json(rest, LIMITS["timers"])
     if document["version"] != VERSION:
         raise ValueError(f"its version is {document['version']}")
-    return document
+    return dict(document)
+
+
+def _numbers(found: object, *most: int) -> list[int]:
+    """Numbers from 0 on, each below its own of `most`, or all below the only one, and each once.
+    ValueError for what is no list of them."""
+    numbers: list[Any] = list(found) if isinstance(found, list) else [None]
+    bounds = most
+    if len(most) == 1:
+        bounds = most * len(set(numbers))
+    if not all(type(n) is int and 0 <= n < top for n, top in zip(numbers, bounds, strict=True)):
+        raise ValueError(f"{found!r:.80} is beyond {most}")
+    return numbers
 
 
 def save(layout: StoreLayout, table: TimerTable, place: LogPlace) -> None:

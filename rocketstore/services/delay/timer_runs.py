@@ -63,19 +63,20 @@ class Run:
         self.next = next_entry
         self._fd = open_plain_file(path)
         self._window, self._begin = np.empty(0, ENTRY), 0
-        if os.fstat(self._fd).st_size != count * ENTRY.itemsize:
+        if os.fstat(self._fd).st_size != count * ENTRY.itemsize or next_entry > count:
             raise ValueError(f"{path.name}: {count} entries are not what it has")
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):
             syscalls.close(self._fd)
 
-    def check(self) -> None:
-        """ValueError: the file is damaged."""
-        crc = 0
+    def check(self, end: int) -> None:
+        """ValueError: the file is damaged, or has a queue offset that is not below `end`."""
+        crc, known = 0, True
         for chunk in self.chunks(0):
             crc = zlib.crc32(chunk.tobytes(), crc)
-        if crc != self.crc:
+            known = known and bool(((chunk["at"] >= 0) & (chunk["at"] < end)).all())
+        if crc != self.crc or not known:
             raise ValueError(f"run {self.number} is damaged")
 
     @property

@@ -114,7 +114,9 @@ class Timers:
         if self.started or not self.there:
             return
         self.table, self.troubles.undelivered = TimerTable(), {}
-        place = timer_file.load(self._engine.layout, self.table)
+        place = None
+        if self._engine.believes_files:
+            place = timer_file.load(self._engine.layout, self.table, lambda: self.queue.bounds()[1])
         begin = None if place is None else place.end
         if place is not None and stands(self._reader.source.segments(), place) is False:
             logger.warning(

@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 VERSION: Final = 1
 #: Events kept, count.
 KEPT: Final = 100
-MAX_BYTES: Final = 4 << 20
-MAX_DEPTH: Final = 8
 
 
 @public
@@ -73,7 +71,7 @@ class EventLog:
 
 
 def _load(layout: StoreLayout) -> tuple[RetentionEvent, ...]:
-    found = read_json(layout.retention, MAX_BYTES, MAX_DEPTH)
+    found = read_json(layout.retention)
     if not isinstance(found, dict) or found.get("version") != VERSION:
         return ()
     events = found.get("emergencies")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.consuming.commit_journal import Moved
+from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +85,7 @@ def commit_record_of(message: Message) -> CommitRecord | None:
     """None: a message of the topic that is no commit record of ours."""
     line, _, bodies = bytes(message.body).partition(b"\n")
     try:
-        head = json.loads(line)
+        head: Any = parse_json(line, LIMITS["transaction"])
         if head["version"] != VERSION:
             return None
         copies, at = [], 0
@@ -96,5 +97,5 @@ def commit_record_of(message: Message) -> CommitRecord | None:
         moves = tuple(Moved(*move) for move in head["offsets"])
         whole = at == len(bodies)
         return CommitRecord(head["id"], tuple(copies), moves) if whole else None
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, TypeError, ValueError):
         return None

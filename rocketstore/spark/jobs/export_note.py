@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from rocketstore import Bookmark, BookmarkError
 from rocketstore.archive import ObjectStore, is_uri
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.option_checks import bad_option
+from rocketstore.values import LIMITS, parse_json
 
 if TYPE_CHECKING:
     from rocketstore.spark.jobs.parquet_files import Target
@@ -73,7 +74,7 @@ class ExportNote:
     @classmethod
     def _parse(cls, data: bytes, where: str) -> ExportNote:
         try:
-            found = json.loads(data)
+            found: Any = parse_json(data, LIMITS["spark"])
             if found["version"] != VERSION:
                 raise ValueError(f"version {found['version']!r}: {VERSION}")
             done = None if found["done"] is None else Bookmark.of(found["done"])
@@ -86,7 +87,7 @@ class ExportNote:
 
     def write(self, place: Target) -> None:
         """Replaces the note of a target; it is on the disk when this returns."""
-        done = None if self.done is None else json.loads(self.done.to_json())
+        done = None if self.done is None else asdict(self.done)
         document = {
             "version": VERSION,
             "chosen": self.chosen,

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocketstore.spark.errors import SparkFaceError
+from rocketstore.values import LIMITS, parse_json
 
 __all__ = [
     "REUSE",
@@ -186,10 +187,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any] | None:
         if not stat.S_ISREG(state.st_mode) or state.st_size > STATE_BYTES_MAX:
             raise ValueError(f"no plain file of at most {STATE_BYTES_MAX} bytes")
         text = file.read(STATE_BYTES_MAX)
-    try:
-        found = json.loads(text.decode())
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    found: Any = parse_json(text, LIMITS["spark"])
     if found["format"] != 1:
         raise ValueError("not of format 1")
     return dict(found)

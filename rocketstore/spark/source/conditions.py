@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rocketstore.columns import CodedColumn
-from rocketstore.values import RecordFilter
+from rocketstore.values import LIMITS, RecordFilter, parse_json
 
 if TYPE_CHECKING:
     from rocketstore.spark.schema import Field
@@ -226,7 +226,8 @@ def parse_conditions(text: str, fields: Iterable[Field]) -> tuple[Condition, ...
     known = {field.name: field for field in fields}
     found = []
     try:
-        for name, test, values in json.loads(text):
+        rows: Any = parse_json(text, LIMITS["spark"])
+        for name, test, values in rows:
             condition = Condition(known[name], test, tuple(values))
             if not testable(condition):
                 raise ValueError(f"{name} {test} {values}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from rocketstore.spark.paths import store_path
 from rocketstore.spark.schema import VIEWS, Field, choose
 from rocketstore.spark.source.conditions import Condition, parse_conditions
 from rocketstore.spark.timestamps import milliseconds
-from rocketstore.values import topic_test
+from rocketstore.values import LIMITS, parse_json, topic_test
 
 __all__ = ["EARLIEST", "LATEST", "QueueOffsets", "ReadOptions"]
 
@@ -305,8 +304,8 @@ def _assigned(name: str, text: str) -> dict[str, list[int]]:
 
 def _json(name: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(text, LIMITS["spark"])
+    except ValueError as error:
         raise bad_option(name, text, f"JSON of topics ({error})") from error
     if not isinstance(found, dict):
         raise bad_option(name, text, "JSON of topics")

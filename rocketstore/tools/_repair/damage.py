@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.store import Store
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = [
     "DamagedRange",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.consuming.group_offsets import MAX_FILE_BYTES
 from rocketstore.log.index.names import is_index_name
 from rocketstore.log.layout.ownership import FILE_QUEUE, IN_THE_WAY, LINKED_QUEUE
 from rocketstore.log.layout.paths import is_safe_name, parse_segment_name
 from rocketstore.log.layout.rocketmq_json import read_json_file
 from rocketstore.log.queues.directories import is_queue_id, queues_in
 from rocketstore.tools._verify.in_the_way import entries_of, is_in_the_way
+from rocketstore.values.bounded_json import LIMITS, TooLargeError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,8 +40,6 @@ SIDE_FILES: Final = (
 )
 #: What is wrong where something that is no file has the name of a segment.
 IN_THE_LOG: Final = "no file, but it lies in place of one of the log: move it out of the store"
-#: Deepest nesting that is read; RocketMQ's own files have less than ten levels.
-MAX_DEPTH: Final = 64
 
 
 def check_strays(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
@@ -137,7 +134,11 @@ def check_side_file(path: Path, findings: Findings, without: str) -> bool:
 
 
 def _document(path: Path) -> object:
-    """What one file holds; None where it is absent, empty, or no JSON."""
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        return read_json_file(path, MAX_FILE_BYTES, MAX_DEPTH)
-    return None
+    """What one file holds; None where it is absent, empty, or no JSON. Nothing is said of one that is
+    too large to be read."""
+    try:
+        return read_json_file(path, LIMITS["side file"])
+    except TooLargeError:
+        return {}
+    except (FileNotFoundError, ValueError):
+        return None

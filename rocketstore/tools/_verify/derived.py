@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.format import index_file
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
-from rocketstore.consuming.group_offsets import MAX_DEPTH, MAX_FILE_BYTES, ConsumerOffsets
+from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
@@ -22,6 +22,7 @@ from rocketstore.log.recovery.fingerprint import DISCARDED
 from rocketstore.replication.state import load_state
 from rocketstore.tools._verify.broker import check_side_file
 from rocketstore.tools._verify.holes import hole_at
+from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from rocketstore.log.index.segment import Header, IndexSegment
     from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import Findings
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = [
     "check_checkpoint",
@@ -208,7 +209,7 @@ def check_checkpoint(
 def offsets_fault(root: Path) -> str:
     """Why groups of a store have no stored offsets although it has the file of them, or ""."""
     path = StoreLayout(root).consumer_offsets
-    document = read_json(path, MAX_FILE_BYTES, MAX_DEPTH) if path.exists() else {}
+    document = read_json(path) if path.exists() else {}
     table = document.get("offsetTable", {}) if isinstance(document, dict) else None
     if not isinstance(table, dict):
         return "holds no offsets, nor does its .bak: all groups start over; restore one of them"
@@ -229,7 +230,7 @@ def _lost_groups(layout: StoreLayout) -> str:
     if offsets.groups():
         return ""
     bak = layout.consumer_offsets.with_name(layout.consumer_offsets.name + ".bak")
-    document = read_json(bak, MAX_FILE_BYTES, MAX_DEPTH)
+    document = read_json(bak, LIMITS[layout.consumer_offsets.name])
     table = document.get("offsetTable") if isinstance(document, dict) else None
     names = sorted(table) if isinstance(table, dict) else []
     shown = ", ".join(names[:NAMED_MAX]) + (" …" if len(names) > NAMED_MAX else "")

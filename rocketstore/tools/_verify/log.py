@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.scanner import ScanResult
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.tools.report import Findings
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["scan_log", "walk_log"]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import Findings
-    from rocketstore.values.callbacks import Progress
+    from rocketstore.values.arguments import Progress
 
 __all__ = ["QueueSeen", "odd_file", "walk_queues"]
 

@@ -23,6 +23,7 @@ from rocketstore.log.layout.ownership import (
 )
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.values.bounded_json import Limits
 from tests.support.small_store import open_small, store_group_offset
 
 pytestmark = pytest.mark.quick
@@ -273,7 +274,7 @@ def test_leftovers_of_a_crash_are_removed(layout: StoreLayout) -> None:
 def test_json_as_rocketmq_writes_it(tmp_path: Path, text: str, document: object) -> None:
     """format.md 1.4"""
     (tmp_path / "file.json").write_text(text)
-    assert read_json(tmp_path / "file.json", 1000, 4) == document
+    assert read_json(tmp_path / "file.json", Limits(1000, 100, 4)) == document
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_what_is_no_json_is_none(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file.json").write_bytes(content)
-    assert read_json(tmp_path / "file.json", 1 << 20, 8) is None
+    assert read_json(tmp_path / "file.json", Limits(1 << 20, 100_000)) is None
     assert bool(caplog.records) == bool(content.strip())
 
 
@@ -294,15 +295,15 @@ def test_reading_never_fails_on_what_the_bytes_are(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "file.json"
         path.write_bytes(content)
-        read_json(path, 100, 3)
+        read_json(path, Limits(100, 100, 3))
 
 
 def test_limits_of_size_and_depth(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text('{"a":[1]}')
-    assert read_json(path, 9, 2) == {"a": [1]}
-    assert read_json(path, 8, 2) is None
-    assert read_json(path, 9, 1) is None
+    assert read_json(path, Limits(9, 100, 2)) == {"a": [1]}
+    assert read_json(path, Limits(8, 100, 2)) is None
+    assert read_json(path, Limits(9, 100, 1)) is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{torn"])
@@ -311,24 +312,24 @@ def test_the_backup_counts_when_the_file_is_no_use(tmp_path: Path, content: byte
     path = tmp_path / "file.json"
     if content is not None:
         path.write_bytes(content)
-    assert read_json(path, 100, 3) is None
+    assert read_json(path, Limits(100, 100, 3)) is None
     path.with_name("file.json.bak").write_text('{"from":"backup"}')
-    assert read_json(path, 100, 3) == {"from": "backup"}
+    assert read_json(path, Limits(100, 100, 3)) == {"from": "backup"}
 
 
 def test_a_good_file_comes_before_its_backup(tmp_path: Path) -> None:
     (tmp_path / "file.json").write_text("[]")
     (tmp_path / "file.json.bak").write_text("[1]")
-    assert read_json(tmp_path / "file.json", 100, 3) == []
+    assert read_json(tmp_path / "file.json", Limits(100, 100, 3)) == []
 
 
 def test_a_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
     """Taking it for empty would lose what it says at the next write."""
     (tmp_path / "link.json").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
-        read_json(tmp_path / "link.json", 100, 3)
+        read_json(tmp_path / "link.json", Limits(100, 100, 3))
 
 
 def test_a_fifo_in_place_of_a_file_is_no_use(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "file.json")
-    assert read_json(tmp_path / "file.json", 100, 3) is None
+    assert read_json(tmp_path / "file.json", Limits(100, 100, 3)) is None

@@ -16,7 +16,7 @@ import rocketstore
 from rocketstore import ConfigError, ReplicaStoreError, ReplicationError, Store
 from rocketstore.log.layout.rocketmq_json import read_json
 from rocketstore.replication import BrokerFiles, Replica, promote
-from rocketstore.replication.broker import side_files
+from rocketstore.values.bounded_json import LIMITS, Limits
 from tests.replication.broker.broker_like import BrokerLike, json_frame
 from tests.replication.copies import open_copy
 from tests.replication.test_classic_replica import JavaLike
@@ -91,7 +91,7 @@ def files_of(copy: Store) -> BrokerFiles:
 
 
 def config_of(path: Path, name: str) -> Any:
-    return read_json(path / "config" / name, 1 << 20, 16)
+    return read_json(path / "config" / name)
 
 
 def got_all(copy: Store) -> bool:
@@ -198,7 +198,7 @@ def test_a_table_that_could_not_be_read_again_is_not_written(
     path = tmp_path / "copy"
     with BrokerLike(bodies(len(log))) as broker, open_asking(path, master, broker) as copy:
         wait_until(lambda: got_all(copy))
-        monkeypatch.setattr(side_files, "TEXT_BYTES_MOST", 1000)
+        monkeypatch.setitem(LIMITS, "consumerOffset.json", Limits(1 << 20, 100))
         rows = {f"orders@made_up_{number}": {"0": 1} for number in range(50)}
         broker.bodies = {**broker.bodies, OFFSETS: text({"offsetTable": rows})}
         wait_until(lambda: files_of(copy).last_error is not None)
