@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.recovery.losses import forget_delays
 from rocketstore.replication.protocol.link import Offsets
+from rocketstore.replication.protocol.offsets import TABLE_MOST
 from rocketstore.replication.transport import in_thread
 
 if TYPE_CHECKING:
@@ -76,17 +77,22 @@ class KeptOffsets:
         self.moved = asyncio.Event()
 
     def take(self, came: Offsets) -> None:
-        """The master says so."""
+        """The master says so. ConnectionError: more waits for the disk than one table may have."""
         waiting = self._waiting
         if len(waiting) > 1 and not came.whole:
             last = waiting.pop()
-            came = Offsets(came.end, last.whole, {**last.groups, **came.groups})
+            size = last.size + came.size
+            if size > TABLE_MOST:
+                raise ConnectionError(f"{size} bytes of offsets came, of a log that did not come")
+            last.groups.update(came.groups)
+            came = Offsets(came.end, last.whole, last.groups, size)
         waiting[1:] = []
         waiting.append(came)
         self.moved.set()
 
     def end(self) -> None:
-        """Nothing comes any more: `keep` returns once it has stored what came."""
+        """Nothing comes any more: `keep` returns once it has stored what came, as far as the log
+        has what that speaks of."""
         self._over = True
         self.moved.set()
 
@@ -105,7 +111,9 @@ class KeptOffsets:
                 offsets = self._waiting.pop(0)
                 while not await self._store(offsets):
                     await asyncio.sleep(AGAIN_S)
-            if self._over and not self._waiting:
+            if self._over and not (
+                self._waiting and self._waiting[0].end <= engine.positions.wrote
+            ):
                 return
             await self.moved.wait()
 

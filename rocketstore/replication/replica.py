@@ -63,7 +63,7 @@ HINT: Final = " before it said who it is: do both have the same tls= and protoco
 #: Longest time until the master has proved what it must, seconds.
 PROOF_S: Final = 10.0
 #: Longest time at the end of a connection for offsets that came by it, seconds.
-LAST_OFFSETS_S: Final = 1.0
+LAST_OFFSETS_S: Final = 0.8
 #: Seconds over which `bytes_per_s` is measured.
 RATE_S: Final = 2.0
 #: The master's last word is old after so many `heartbeat_every`, in which one is due.

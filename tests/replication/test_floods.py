@@ -18,11 +18,14 @@ import pytest
 
 from rocketstore import ReplicationError, StoreLockedError
 from rocketstore.engine.shutdown import StillRunsError
-from rocketstore.replication import floods, promote, replica, transport
+from rocketstore.replication import floods, master_state, promote, replica, transport
 from rocketstore.replication.floods import Floods
+from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.classic import REPORT
 from rocketstore.replication.protocol.epochs import Epoch
-from rocketstore.replication.protocol.frames import Accept, Kind, frame
+from rocketstore.replication.protocol.frames import HEADER, Accept, Kind, frame
+from rocketstore.replication.protocol.link import Offsets
+from rocketstore.replication.protocol.offsets import OffsetsReader, offset_frames
 from rocketstore.replication.protocol.session import (
     ACK,
     HEARTBEAT,
@@ -30,6 +33,7 @@ from rocketstore.replication.protocol.session import (
     MasterSession,
     ReplicaSession,
 )
+from rocketstore.replication.serving import master as serving_master
 from rocketstore.replication.serving import sender
 from tests.replication.certificates import contexts
 from tests.replication.copies import (
@@ -322,6 +326,42 @@ def test_a_master_that_floods_holds_up_no_close(tmp_path: Path, pauses: list[Flo
         copy.close()
         assert not service._thread.alive
     assert promote(tmp_path).term == 2
+
+
+def test_offsets_that_wait_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes without end, of a log that does not come."""
+    nobody: Any = None
+    kept, reader = KeptOffsets(nobody, nobody, lambda: None), OffsetsReader()
+    monkeypatch.setattr(master_state, "TABLE_MOST", 10_000)
+
+    def come(number: int) -> None:
+        changed = Offsets(0, not number, {f"t{number}@g": {0: number}})
+        (one,) = offset_frames(changed)
+        offsets = reader.take(memoryview(one)[HEADER.size :], 0)
+        assert offsets is not None
+        kept.take(offsets)
+
+    with pytest.raises(ConnectionError, match="of a log that did not come"):
+        for number in range(1000):
+            come(number)
+    assert 100 < number < 500
+
+
+def test_no_close_waits_for_a_log_that_does_not_come() -> None:
+    """Nor for offsets that speak of it, nor as long as a second for anything else."""
+    positions = SimpleNamespace(wrote=99, flushed=99)
+    engine: Any = SimpleNamespace(positions=positions)
+    nobody: Any = None
+
+    async def scene() -> None:
+        kept = KeptOffsets(engine, nobody, lambda: None)
+        kept.take(Offsets(100, True, {}))
+        kept.end()
+        async with asyncio.timeout(PATIENCE_S):
+            await kept.keep()
+
+    asyncio.run(scene())
+    assert max(replica.LAST_OFFSETS_S, serving_master.LEAVE_S) < 1
 
 
 def test_a_copy_whose_thread_goes_on_stays_locked(

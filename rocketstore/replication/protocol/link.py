@@ -10,8 +10,8 @@ A link belongs to one thread and knows no time, no file and no log.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 __all__ = [
@@ -91,11 +91,13 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """Next queue offsets of the master's groups, by "topic@group" and queue id; none of a group that
-    is gone. They speak of the log below `end`. `whole`: of all groups, else of those that changed."""
+    is gone. They speak of the log below `end`. `whole`: of all groups, else of those that changed.
+    `size`: bytes that they took on the way."""
 
     end: int
     whole: bool
-    groups: Mapping[str, Mapping[int, int]]
+    groups: dict[str, dict[int, int]]
+    size: int = field(default=0, compare=False)
 
 
 Event: TypeAlias = Asked | Acknowledged | Data | Heartbeat | CutTo | Fenced | Ended | Offsets

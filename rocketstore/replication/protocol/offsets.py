@@ -19,7 +19,7 @@ from rocketstore.consuming.offset_tables import MAX_OFFSET, offsets_of, split_ke
 from rocketstore.replication.protocol.frames import OFFSETS_MOST, Kind, frame
 from rocketstore.replication.protocol.link import Offsets
 
-__all__ = ["OffsetsReader", "changed_offsets", "offset_frames"]
+__all__ = ["TABLE_MOST", "OffsetsReader", "changed_offsets", "offset_frames"]
 
 #: The first fields of a body: the kind of its content, its flags, `Offsets.end`.
 HEAD: Final = struct.Struct(">BBQ")
@@ -111,9 +111,9 @@ class OffsetsReader:
         self._take_rows(body[HEAD.size :])
         if not flags & LAST:
             return None
-        groups, self._groups = self._groups, {}
-        self._size, self._first, self._begun = 0, None, True
-        return Offsets(end, whole, groups)
+        found = Offsets(end, whole, self._groups, self._size)
+        self._groups, self._size, self._first, self._begun = {}, 0, None, True
+        return found
 
     def _take_rows(self, rows: memoryview) -> None:
         while len(rows):

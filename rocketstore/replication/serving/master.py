@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 #: After an accept that failed, as when descriptors ran out, seconds.
 ACCEPT_AGAIN_S: Final = 0.2
 #: Longest time at the end of a store for what replicas lack, seconds.
-LEAVE_S: Final = 1.0
+LEAVE_S: Final = 0.8
 
 
 @dataclass(slots=True)
