@@ -13,7 +13,8 @@ Read in this order:
     promotion, lease: which store is the master, by hand or by a system outside.
     places: what a reader keeps with its place in a log that may be cut.
     addresses: their text, and what the system finds for it.
-    transport: the thread, the loop and the connections. warnings: lines in the log about peers.
+    transport: the thread, the loop and the connections. floods: the time that peers take of it.
+    warnings: lines in the log about peers.
     compared_log: what both ends ask the log of their store.
     serving: a package, how the log of a master goes out, and how far n machines have it.
     master_state: offsets of groups, and what else of a master is not in its log, in a copy.

@@ -105,7 +105,8 @@ class KeptOffsets:
         self.moved.set()
 
     def end(self) -> None:
-        """Nothing comes any more: `keep` returns once it has stored what came."""
+        """Nothing comes any more: `keep` returns once it has stored what came, as far as the log
+        has what that speaks of."""
         self._over = True
         self.moved.set()
 
@@ -124,7 +125,9 @@ class KeptOffsets:
                 offsets = self._waiting.pop(0)
                 while not await self._store(offsets):
                     await asyncio.sleep(AGAIN_S)
-            if self._over and not self._waiting:
+            if self._over and not (
+                self._waiting and self._waiting[0].end <= engine.positions.wrote
+            ):
                 return
             await self.moved.wait()
 

@@ -27,6 +27,7 @@ from rocketstore.replication.courses import (
     last_file_of,
     link_and_course,
 )
+from rocketstore.replication.floods import Floods
 from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
@@ -49,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 #: What one read takes, bytes.
 RECEIVE_BYTES: Final = 1 << 20
+#: A read of more, less than half of it bytes of the log, is one of a master that floods, bytes.
+LITTLE_BYTES: Final = 1 << 10
 #: Events of one read after which other work of the loop runs, count.
 TURN_EVENTS: Final = 64
 #: Attempts in a row that fail in the same way at the same place, count; then no other follows.
@@ -60,7 +63,7 @@ HINT: Final = " before it said who it is: do both have the same tls= and protoco
 #: Longest time until the master has proved its key, seconds.
 PROOF_S: Final = 10.0
 #: Longest time at the end of a connection for offsets that came by it, seconds.
-LAST_OFFSETS_S: Final = 1.0
+LAST_OFFSETS_S: Final = 0.8
 #: Seconds over which `bytes_per_s` is measured.
 RATE_S: Final = 2.0
 #: Age from which the master's last frame is old, in `heartbeat_every`: one is due in each.
@@ -287,7 +290,7 @@ class _Connection:
         self._link = link
         self._course = course
         self._service = service
-        self._sending = asyncio.Lock()
+        self._sending, self._floods = asyncio.Lock(), Floods()
         self.offsets = KeptOffsets(service._engine, service._note, service.listen)
         #: Set when there may be something to report.
         self.moved = asyncio.Event()
@@ -319,6 +322,7 @@ class _Connection:
             if not size:
                 hint = "" if self._link.ready else HINT
                 raise ConnectionError(f"the master ended the connection{hint}")
+            began_s, log_bytes = time.thread_time(), self._service.bytes_received
             try:
                 for count, event in enumerate(self._link.receive(buffer[:size])):
                     if count % TURN_EVENTS == TURN_EVENTS - 1:
@@ -336,6 +340,8 @@ class _Connection:
                 await self._send(self._link.replies())
             await self._ask()
             self._sync(last=size < len(buffer))
+            if 2 * (self._service.bytes_received - log_bytes) < size > LITTLE_BYTES:
+                await self._floods.pause(began_s)
             course = self._course
             if isinstance(course, ClassicCourse) and course.in_vain:
                 error = course.why_in_vain(await last_file_of(self._service.settings))

@@ -354,7 +354,7 @@ async def accepted(sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -
     if tls is None:
         return _Plain(sock, peer)
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=TLS_PENDING_BYTES)
+    reader = asyncio.StreamReader(limit=TURN_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(
         lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S

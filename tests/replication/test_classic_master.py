@@ -257,7 +257,15 @@ def test_a_replica_that_is_seen_to_lack_nothing_counts() -> None:
 
     seen_before: list[ConnectedReplica] = []
     sender = ReplicaSender(
-        channel, ClassicMasterLink(), source, Master(), count, nothing, nothing, nothing
+        channel,
+        ClassicMasterLink(),
+        source,
+        Master(),
+        count,
+        nothing,
+        nothing,
+        nothing,
+        floods=nothing,
     )
     sender.position = 100
     sender._times.note_end(100)

@@ -8,17 +8,23 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rocketstore import ReplicationError, StoreLockedError
 from rocketstore.engine.shutdown import StillRunsError
-from rocketstore.replication import promote, replica, transport
+from rocketstore.replication import floods, promote, replica, transport
+from rocketstore.replication.floods import Floods
+from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.classic import REPORT
 from rocketstore.replication.protocol.epochs import Epoch
 from rocketstore.replication.protocol.frames import Accept, Kind, frame
+from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.protocol.session import (
     ACK,
     HEARTBEAT,
@@ -26,6 +32,7 @@ from rocketstore.replication.protocol.session import (
     MasterSession,
     ReplicaSession,
 )
+from rocketstore.replication.serving import master as serving_master
 from rocketstore.replication.serving import sender
 from tests.replication.certificates import contexts
 from tests.replication.copies import (
@@ -40,7 +47,7 @@ from tests.replication.copies import (
 )
 from tests.replication.ends import Log, joined, master_of
 from tests.support.small_store import SEGMENT
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 NOTHING = frame(Kind.ACK, ACK.pack(0, 0))
 
@@ -125,6 +132,37 @@ def test_so_do_reads_through_tls() -> None:
     assert asyncio.run(scene()) > 1
 
 
+def test_tls_reads_little_ahead_of_the_loop(certificate: Path) -> None:
+    """What it decrypts takes the loop, and memory, before anything is looked at."""
+    server, client = contexts(certificate)
+
+    def send(address: tuple[str, int]) -> None:
+        sock = socket.create_connection(address)
+        with (
+            contextlib.suppress(OSError),
+            client.wrap_socket(sock, server_hostname="127.0.0.1") as peer,
+        ):
+            while True:
+                peer.sendall(bytes(1 << 16))
+
+    async def scene() -> int:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            thread = threading.Thread(target=send, args=[listener.getsockname()], daemon=True)
+            thread.start()
+            here, _ = listener.accept()
+        channel: Any = await transport.accepted(here, "peer", server)
+        reader = channel._reader
+        async with asyncio.timeout(PATIENCE_S):
+            while not reader._paused:
+                await asyncio.sleep(0.01)
+        kept = len(reader._buffer)
+        channel.close()
+        await asyncio.to_thread(thread.join)
+        return kept
+
+    assert asyncio.run(scene()) < transport.TLS_PENDING_BYTES
+
+
 @pytest.mark.parametrize("kind", ["own", "tls", "rocketmq"])
 def test_a_copy_that_floods_takes_nothing_from_another_one(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
@@ -157,25 +195,73 @@ def test_a_copy_that_floods_takes_nothing_from_another_one(
             assert not service._thread.alive
 
 
-def test_the_time_of_a_flood_is_that_of_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of which more waits than one read takes is read again after a while."""
-    pauses: list[float] = []
-    sleep = asyncio.sleep
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Floods]:
+    """Whose pauses there were; none takes time."""
+    found: list[Floods] = []
 
-    async def noted(seconds: float, *given: object) -> None:
-        pauses.append(seconds)
-        await sleep(seconds)
+    async def noted(floods: Floods, began_s: float) -> None:
+        found.append(floods)
 
-    with open_master(tmp_path) as master, connect(address_of(master)) as peer:
-        ask(peer, only_asks=False)
-        wait_until(lambda: len(service_of(master)._near()) == 1)
-        with monkeypatch.context() as patched:
-            patched.setattr(sender, "OTHERS_SHARE", 1e-6)
-            patched.setattr(sender.asyncio, "sleep", noted)
+    monkeypatch.setattr(Floods, "pause", noted)
+    return found
+
+
+def test_all_peers_share_the_pauses(tmp_path: Path, pauses: list[Floods]) -> None:
+    """Of each more waits than one read takes; as many as they are, they take one share."""
+    with ExitStack() as stack:
+        master = stack.enter_context(open_master(tmp_path))
+        for _ in range(3):
+            peer = stack.enter_context(connect(address_of(master)))
+            ask(peer, only_asks=False)
+            before = len(pauses)
             peer.sendall(NOTHING * 8192)
-            wait_until(lambda: any(0 < pause < 1e-4 for pause in pauses))
+            wait_until(lambda before=before: len(pauses) > before)
+        assert len(set(pauses)) == 1
+
+
+def test_the_pauses_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each so often as long as what was read took the processor."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        """It takes no time."""
+        slept.append(seconds)
+
+    async def scene() -> None:
+        shared = Floods()
+        await shared.pause(0.0)
+        await shared.pause(0.5)
+        await shared.pause(1.0)
+
+    clock: Any = SimpleNamespace(monotonic=lambda: 100.0, thread_time=lambda: 1.0)
+    monkeypatch.setattr(floods, "time", clock)
+    monkeypatch.setattr(floods, "asyncio", SimpleNamespace(sleep=sleep))
+    asyncio.run(scene())
+    assert slept == [16, 24, pytest.approx(24 + 16 * floods.READ_S)]
+
+
+def test_single_frames_that_nothing_asks_for_are_a_flood(
+    tmp_path: Path, pauses: list[Floods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As small as they are; what a copy says of what it is sent is none."""
+    monkeypatch.setattr(sender, "ANSWERS_MOST", 8)
+    with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master):
+        put_some(master, 1)
+        counted(master)
+        for _ in range(20):
+            master.put_message("t", b"body", durability="replicas(2)")
+        assert not pauses
+        with connect(address_of(master)) as peer:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ask(peer, only_asks=False)
+            wait_until(lambda: len(service_of(master)._near()) == 2)
+            its = list(service_of(master)._near().values())[-1]
+            for _ in range(10):
+                before = its._heard
+                peer.sendall(NOTHING)
+                wait_until(lambda before=before: its._heard > before)
+            assert pauses
 
 
 def test_a_connection_that_only_asked_takes_no_more(tmp_path: Path) -> None:
@@ -229,15 +315,33 @@ def flooding_master() -> Iterator[tuple[str, threading.Event]]:
             thread.join()
 
 
-def test_a_master_that_floods_holds_up_no_close(tmp_path: Path) -> None:
+def test_a_master_that_floods_holds_up_no_close(tmp_path: Path, pauses: list[Floods]) -> None:
     with flooding_master() as (address, begun):
         copy = open_copy(tmp_path, address)
         service = copy_of(copy)
         wait_until(begun.is_set)
         wait_until(lambda: service.connected)
+        wait_until(lambda: len(pauses) > 0)
         copy.close()
         assert not service._thread.alive
     assert promote(tmp_path).term == 2
+
+
+def test_no_close_waits_for_a_log_that_does_not_come() -> None:
+    """Nor for offsets that speak of it, nor as long as a second for anything else."""
+    positions = SimpleNamespace(wrote=99, flushed=99)
+    engine: Any = SimpleNamespace(positions=positions)
+    nobody: Any = None
+
+    async def scene() -> None:
+        kept = KeptOffsets(engine, nobody, lambda: None)
+        kept.take(Offsets(100, True, {}))
+        kept.end()
+        async with asyncio.timeout(PATIENCE_S):
+            await kept.keep()
+
+    asyncio.run(scene())
+    assert max(replica.LAST_OFFSETS_S, serving_master.LEAVE_S) < 1
 
 
 def test_a_copy_whose_thread_goes_on_stays_locked(

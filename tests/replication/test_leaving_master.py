@@ -150,7 +150,7 @@ def test_offsets_that_came_are_stored_after_the_connection() -> None:
     stored: list[Any] = []
     listens: list[bool] = []
     engine: Any = SimpleNamespace(
-        positions=SimpleNamespace(flushed=0),
+        positions=SimpleNamespace(wrote=100, flushed=0),
         offsets=SimpleNamespace(take_from_master=lambda groups, whole: stored.append(groups)),
     )
 

@@ -17,6 +17,7 @@ from rocketstore._native.sync.futex import EventFd
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, StoreClosedError
 from rocketstore.replication.compared_log import MasterLog
+from rocketstore.replication.floods import Floods
 from rocketstore.replication.lease import keep_lease
 from rocketstore.replication.protocol.classic import ClassicMasterLink
 from rocketstore.replication.protocol.link import MasterLink
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 #: After an accept that failed, as when descriptors ran out, seconds.
 ACCEPT_AGAIN_S: Final = 0.2
 #: Longest time at the end of a store for what replicas lack, seconds.
-LEAVE_S: Final = 1.0
+LEAVE_S: Final = 0.8
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class MasterService:
         # Replaced as a whole: any thread looks.
         self._senders: Mapping[asyncio.Task[None], ReplicaSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = WaitingRoom()
+        self._room, self._floods = WaitingRoom(), Floods()
         self._warnings = (Warnings(), Warnings())  # of strangers, of replicas
         self._listener = listener(settings.listen, settings.max_replicas + WAITING_MOST)
         self.address = _text(self._listener.getsockname())
@@ -229,6 +230,7 @@ class MasterService:
                     self._moved.arm,
                     self._hear_of_epoch,
                     partial(self._take_place, task),
+                    floods=self._floods,
                 )
                 self._senders = {**self._senders, task: sender}
                 try:

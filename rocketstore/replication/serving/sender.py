@@ -28,6 +28,7 @@ from rocketstore.replication.serving.sent_offsets import OFFSETS_EVERY_S, SentOf
 from rocketstore.replication.transport import end_tasks, in_thread
 
 if TYPE_CHECKING:
+    from rocketstore.replication.floods import Floods
     from rocketstore.replication.protocol.compression import CodecName
     from rocketstore.replication.serving.log_source import LogSource
     from rocketstore.replication.settings import Master
@@ -43,8 +44,9 @@ FIRST_WORD_S: Final = 10.0
 LAST_WORD_S: Final = 2.0
 #: What one read takes, bytes: acknowledgements are small, and what is read takes the loop.
 RECEIVE_BYTES: Final = 4 << 10
-#: A peer of which more waits than one read takes waits so often as long as that read took the loop.
-OTHERS_SHARE: Final = 16
+#: Reads that one piece of the log asks for, and that are asked for at most, count: more are a flood.
+ANSWERS: Final = 2
+ANSWERS_MOST: Final = 64
 #: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
 REPLIES_MAX: Final = 64
 #: How often a silence is looked at within its limit, count.
@@ -90,6 +92,8 @@ class ReplicaSender:
         idle: Callable[[], None],
         fenced: Callable[[int], None],
         take_place: Callable[[], None],
+        *,
+        floods: Floods,
     ) -> None:
         """`acknowledged(self, synced)`; `idle()`: this one waits until the log has grown and `wake`
         was called; `fenced(epoch)`: the peer knows a later epoch than this store has;
@@ -102,7 +106,7 @@ class ReplicaSender:
         self._idle = idle
         self._fenced = fenced
         self._take_place = take_place
-        self._woken = asyncio.Event()
+        self._woken, self._floods = asyncio.Event(), floods
         self._replies: deque[Buffer] = deque()
         self._began = self._heard = self._said = time.monotonic()
         self.asked: int | None = None
@@ -115,9 +119,8 @@ class ReplicaSender:
         self._times = LagTimes()
         # Held while an acknowledgement is taken: a replica that is seen to lack nothing counts.
         self._together = SignalSafeLock("what replicas confirmed")
-        self._bytes_sent = 0
-        self._rate = Rate()
-        self._pace = Pace(settings.max_bytes_per_s)
+        self._bytes_sent, self._expected = 0, ANSWERS_MOST
+        self._rate, self._pace = Rate(), Pace(settings.max_bytes_per_s)
         self._offsets = SentOffsets(source.groups, source.end) if link.carries_offsets else None
         #: Up to where the replica is sent the log before this end takes leave; None: it does not.
         self._last: int | None = None
@@ -183,14 +186,15 @@ class ReplicaSender:
             size = await self._channel.receive_into(buffer)
             if not size:
                 return
-            self._heard = time.monotonic()
+            self._heard, began_s = time.monotonic(), time.thread_time()
             try:
                 for event in self.link.receive(buffer[:size]):
                     self._take(event)
             finally:
                 self._answer(self.link.replies())
-            if size == len(buffer):
-                await asyncio.sleep(OTHERS_SHARE * (time.monotonic() - self._heard))
+            self._expected -= 1
+            if size == len(buffer) or self._expected < 0:
+                await self._floods.pause(began_s)
 
     async def _keep_time(self) -> None:
         """Ends a silence, and has a heartbeat sent when one is due: no single wait has a timer."""
@@ -334,6 +338,7 @@ class ReplicaSender:
             )
         size = len(piece)
         self.position += size  # it may acknowledge before the last byte has left
+        self._expected = min(self._expected + ANSWERS, ANSWERS_MOST)
         if self.link.codec:  # neither other replicas nor their acknowledgements wait for it
             frames = await in_thread(self.link.data, self.position - size, piece)
         else:
