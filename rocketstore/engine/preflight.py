@@ -147,8 +147,8 @@ def _check_names(layout: StoreLayout) -> None:
     """Refuses hard links of files that are overwritten in place: the write would change a backup,
     too. Log, queue and index files may have links: snapshots make them, and the log its own (D-05,
     D-38)."""
-    own = (layout.lock, layout.abort, layout.checkpoint, layout.own_checkpoint, layout.positions)
-    for path in own:
+    marks = (layout.lock, layout.abort, layout.checkpoint, layout.own_checkpoint)
+    for path in (*marks, layout.positions, layout.group_offsets):
         try:
             found = path.lstat()
         except FileNotFoundError:

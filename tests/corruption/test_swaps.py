@@ -181,7 +181,13 @@ def test_what_is_no_file_is_named_with_the_remedy(
     assert not use(tmp_path / "s", "r")
 
 
-@pytest.mark.parametrize("place", ["lock", "abort", "checkpoint", "rocketstore/checkpoint"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("lock", "abort", "checkpoint", "rocketstore/checkpoint"),
+        *("rocketstore/positions", "rocketstore/group_offsets"),
+    ],
+)
 def test_a_file_that_is_overwritten_in_place_has_no_second_name(
     tmp_path: Path, outside: Path, place: str
 ) -> None:
