@@ -145,21 +145,28 @@ static bool may_follow(const rs_scan *scan, size_t position)
     return status == RS_NOTHING;
 }
 
-/* Whether a record or blank can be believed at `position`. `budget` bounds what is read for it. */
+/* Whether a record or blank can be believed at `position`: something that may follow it does, or its own
+ * record CRC holds. `budget` bounds what is read for it. */
 static bool believable(const rs_scan *scan, size_t position, uint64_t *budget)
 {
     rs_record record;
+    uint32_t crc;
     if (blank_fits(scan, position))
         return true;
+    const int64_t offset = scan->start_offset + (int64_t)position;
     rs_status status = rs_record_decode(scan->bytes + position, scan->size - position, &record);
-    if (status != RS_OK || record.physical_offset != scan->start_offset + (int64_t)position ||
-        !may_follow(scan, position + record.size))
+    if (status != RS_OK || record.physical_offset != offset)
+        return false;
+    const bool alone = !may_follow(scan, position + record.size);
+    if (alone && !rs_record_crc_find(&record, &crc))
         return false;
     if (record.size > CHEAP) {
         if (record.size > *budget)
             return false;
         *budget -= record.size;
     }
+    if (alone && rs_record_verify(&record, offset, RS_VERIFY_RECORD_CRC, scan->kernel) != RS_OK)
+        return false;
     return rs_scan_record(scan, position, &record) == RS_OK;
 }
 

@@ -103,6 +103,19 @@ def readable(root: Path, mode: Any) -> tuple[list[int], Any]:
         return found, store.recovery
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["in the middle", "up to the end"])
+def test_a_whole_record_between_two_damaged_ones_is_kept(killed: Kill, last: bool) -> None:
+    """Neither its queue nor the page of positions has it yet: its own checksum proves it."""
+    store = killed("os")
+    harmed = [COUNT - 3, COUNT - 1] if last else [100, 102]
+    for number in harmed:
+        write_at(store.log, store.starts[number], b"\x3a\x91\x07\x55")
+    store.forget_positions()
+    shutil.rmtree(store.root / "consumequeue")
+    found, _ = readable(store.root, "rw")
+    assert found == [n for n in range(COUNT) if n not in harmed]
+
+
 @pytest.mark.parametrize(
     ("durability", "number"),
     [("os", 1), ("os", COUNT - 2), ("memory", 100), ("disk", 100), ("disk", COUNT - 1)],

@@ -272,13 +272,29 @@ def test_record_in_a_damaged_body_is_passed_over() -> None:
     assert resynchronise(file, 1, SIZE) == len(outer)
 
 
-def test_record_needs_something_behind_it() -> None:
+@pytest.mark.parametrize("record_crc", [True, False])
+def test_a_record_without_a_checksum_of_its_own_needs_another_after_it(record_crc: bool) -> None:
+    """Damage on both sides of a record that proves itself leaves it alone."""
     file, positions = make(4)
     file.write(positions[1], b"\xff" * 8)
+    if not record_crc:
+        plain = encode(positions[2], b"plain", record_crc=False)
+        file.write(positions[2], plain.ljust(positions[3] - positions[2], b"\xff"))
     file.write(positions[3], b"\xff" * 8)
-    assert resynchronise(file, positions[1] + 1, SIZE) is None
-    file.write(positions[3], bytes(8))
+    found = resynchronise(file, positions[1] + 1, SIZE)
+    assert found == (positions[2] if record_crc else None)
+    end = positions[3] if record_crc else positions[2] + len(plain)
+    file.write(end, bytes(8))
     assert resynchronise(file, positions[1] + 1, SIZE) == positions[2]
+
+
+def test_a_checksum_that_does_not_hold_proves_no_record() -> None:
+    """Even where none has to hold, as what another program wrote may have old ones."""
+    file, positions = make(4)
+    file.write(positions[1], b"\xff" * 8)
+    file.write(positions[2] + 60, b"\xff")
+    file.write(positions[3], b"\xff" * 8)
+    assert resynchronise(file, positions[1] + 1, SIZE, verify=BOTH | VERIFY_LENIENT) is None
 
 
 def test_blank_is_found_when_it_reaches_the_end() -> None:
