@@ -36,7 +36,7 @@ LAST_LINES_S = 1.0
 GUESTS = frozenset(
     (
         *("__main__", "aio", "api", "archive", "arrow", "cli", "metrics"),
-        *("scanning", "services", "shipping", "spark", "testing", "tools"),
+        *("scanning", "services", "shipping", "spark", "store", "testing", "tools"),
     )
 )
 

@@ -66,6 +66,7 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/services/delay/pending.py": "one class, half of it docstrings of its calls",
     "rocketstore/store.py": "one class: what a user calls on a store, most of it docstrings",
     "rocketstore/tools/repair.py": "one command: look, copy, mend, report, in that order",
+    "tests/unit/test_scan.py": "one walk and one search, and each byte that may mislead them",
     "tests/log/mapped_files/test_direct_write.py": "one table of cases for one way to write",
     "tests/log/queues/test_queue_preallocator.py": "one story, told with one set of doubles",
     "tests/replication/histories/liars.py": "the lies of both ends, and the talk they need",

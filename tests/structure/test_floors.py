@@ -97,6 +97,6 @@ def test_a_close_knows_who_only_calls_the_store() -> None:
     }
     assert packages >= shutdown.GUESTS
     assert {room for room in packages if room in (*FACES, "tools", "__main__")} <= shutdown.GUESTS
-    holders = {"engine", "log", "stats", "puts", "consuming", "consumer", "store", "writer"}
+    holders = {"engine", "log", "stats", "puts", "consuming", "consumer", "writer"}
     assert not holders & shutdown.GUESTS
     assert holders <= packages
