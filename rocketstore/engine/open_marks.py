@@ -150,6 +150,6 @@ def _lacks_ends(found: Found, own: OwnCheckpoint, index: IndexStore) -> bool:
     stopped = found.clean and own.clean and own.cut < 0 and own.indexed >= own.flushed
     return begins_late(found.log, index, own.minimum) or (
         stopped
-        and not is_untouched(found.layout)
+        and not is_untouched(found.layout, "index")
         and (has_gaps(found.log, index) or was_cut_short(found.log, index, own.flushed))
     )

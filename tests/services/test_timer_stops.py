@@ -300,4 +300,4 @@ def test_a_deep_file_of_timers_is_of_no_use(tmp_path: Path) -> None:
     layout.timers.mkdir(parents=True)
     text = b"[" * 100_000
     layout.timer_state.write_bytes(b"%08x\n" % zlib.crc32(text) + text)
-    assert timer_file.load(layout, TimerTable()) is None
+    assert timer_file.load(layout, TimerTable(), lambda: 0) is None

@@ -31,6 +31,8 @@ ALLOWED = {
     "power_loss/oracle.py": "looks again for deliveries, with a deadline",
     "power_loss/writer.py": "looks again for deliveries, with a deadline",
     "replication/test_door.py": "an answer that takes its time; what gets due; what is lacked",
+    "replication/hostile_peers.py": "a peer that was refused, before it connects again",
+    "replication/test_floods.py": "looks again until a reader is paused, with a deadline",
     "replication/etcd_machine.py": "puts at a rate, until it is killed",
     "replication/test_etcd_failover.py": "asks for a lease again, until it has it",
     "replication/test_first_contact.py": "an interrupt in the middle of a wait",

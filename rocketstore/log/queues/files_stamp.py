@@ -1,7 +1,7 @@
-"""`rocketstore/queue_files`: a digest of the files of all queues and of the index, as a clean close
-left them (format.md 20.10).
+"""`rocketstore/queue_files`: digests of the files of all queues and of the index, as a clean close left
+them (format.md 20.10).
 
-An open that finds the same digest knows that nobody has touched them, for the price of a listing.
+An open that finds the same digest knows that nobody has touched these files, for a listing.
 Any other digest only says that they have to be compared with the log: a copy of the store has other
 times, too.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
@@ -30,19 +31,23 @@ QUEUES_MAX: Final = 2_000
 
 
 def files_stamp(layout: StoreLayout) -> str:
-    """Name, size and times of each file of a queue and of the index, and of its directory, as one
-    number and a text."""
-    paths = [path for _, _, path in queues_in(layout.consume_queue)]
-    few = len(paths) <= QUEUES_MAX
+    """A line of the queues and one of the index: number and digest of the names, sizes and times of
+    their files and directories."""
+    queues = [path for _, _, path in queues_in(layout.consume_queue)]
+    index = list(filter(os.path.isdir, [os.fspath(layout.index)]))
+    root = os.fspath(layout.root)
+    return _line(queues, root, inside=len(queues) <= QUEUES_MAX) + _line(index, root, inside=True)
+
+
+def _line(directories: Iterable[str], root: str, *, inside: bool) -> str:
     rows = []
-    for path in [*paths, *filter(os.path.isdir, [os.fspath(layout.index)])]:
+    for path in directories:
         rows.append(_row(path, os.lstat(path)))
-        if few or len(rows) > len(paths):
+        if inside:
             with os.scandir(path) as entries:
                 rows += sorted(
                     _row(entry.path, entry.stat(follow_symlinks=False)) for entry in entries
                 )
-    root = os.fspath(layout.root)
     text = "\n".join(row.removeprefix(root) for row in rows)
     return f"2 {len(rows)} {crc32c(text.encode('utf-8', 'surrogateescape')):08x}\n"
 
@@ -51,11 +56,12 @@ def _row(path: str, found: os.stat_result) -> str:
     return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
 
 
-def is_untouched(layout: StoreLayout) -> bool:
-    """Whether the files of the queues are as the last clean close left them."""
+def is_untouched(layout: StoreLayout, part: Literal["queues", "index"] = "queues") -> bool:
+    """Whether the files of the queues, or of the index, are as the last clean close left them."""
+    at = 0 if part == "queues" else 1
     try:
-        saved = read_state_file(layout.queue_files, MAX_BYTES)
-        return saved == files_stamp(layout).encode()
+        saved = read_state_file(layout.queue_files, MAX_BYTES).decode("ascii").splitlines()
+        return saved[at : at + 1] == files_stamp(layout).splitlines()[at : at + 1]
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:

@@ -52,8 +52,9 @@ def test_an_index_that_nobody_touched_is_not_looked_at(tmp_path: Path) -> None:
     """The digest that a clean close notes is that of the next open, in whatever directory the store is."""
     put_day(tmp_path / "store", 0)
     moved = (tmp_path / "store").rename(tmp_path / "moved")
-    assert is_untouched(StoreLayout(moved))
+    assert is_untouched(StoreLayout(moved), "index")
     put_day(moved, 1)
-    assert is_untouched(StoreLayout(moved))
+    assert is_untouched(StoreLayout(moved), "index")
     max((moved / "index").iterdir()).touch()
-    assert not is_untouched(StoreLayout(moved))
+    assert not is_untouched(StoreLayout(moved), "index")
+    assert is_untouched(StoreLayout(moved), "queues")
