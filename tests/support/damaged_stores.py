@@ -97,7 +97,7 @@ class Seen:
         if self.error or (topic, queue_id) in self.errors or report is None:
             return True
         ranges = [(one.start, one.end) for one in (*report.damage, *report.valid_runs)]
-        ranges += [report.cut] if report.cut else []
+        ranges += [(report.end, report.cut[1])] if report.cut else []
         ranges += [(report.end, report.was_durable)] if report.end < report.was_durable else []
         if any(start <= physical_offset < end for start, end in ranges) or report.missing:
             return True
@@ -278,8 +278,9 @@ class _Judge:
             return
         first, last = followed.verdicts[0], followed.verdicts[-1]
         missing = dict(self._missing(end))
-        # Where a queue is damaged, too, nothing but the range of the log is known of its messages.
-        ranges = self.several and any(
+        # Where a queue is damaged, too, or a kill left it behind the log, nothing but the range of the
+        # log is known of its messages.
+        ranges = (self.several or self.base.name.startswith("killed")) and any(
             {"log", "lost"} & {*verdict["kinds"]} for verdict in followed.verdicts
         )
         unnamed = [
