@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketstore import (
     ConfigError,
+    CorruptRecordError,
     MessageRejectedError,
     PropertiesTooLargeError,
     PutResult,
     Store,
     tools,
 )
-from tests.support.made_store import MadeStore
+from tests.support.made_store import MadeStore, write_at
 from tests.support.small_store import dispatched, everything, open_small
 
 LIGHT = {"multi_dispatch_enabled": True, "light_queue_enabled": True}
@@ -257,3 +259,19 @@ def test_each_queue_tells_of_arrivals(tmp_path: Path) -> None:
     assert {call for call in heard if call[0] not in ("orders", "%LMQ%all")} == {
         (f"%LMQ%{n}", 0, 1) for n in range(100)
     }
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_damaged_list_of_queues_takes_no_unit_out(tmp_path: Path, mode: Any) -> None:
+    """The record of the last unit no longer names its queue: a reader gets the error, not an end."""
+    with open_small(tmp_path, **LIGHT) as store:
+        results = [put(store, "%LMQ%a", b"%d" % n) for n in range(3)]
+        put(store, "%LMQ%c")
+    segment = next((tmp_path / "commitlog").iterdir())
+    at = segment.read_bytes().index(b"%LMQ%a", results[-1].physical_offset)
+    write_at(segment, at, b"%LMQ%b")
+    with open_small(tmp_path, mode, check_queues=mode == "rw", **LIGHT) as store:
+        consumer = store.consumer("%LMQ%a")
+        assert [bytes(m.body) for m in consumer.poll(2)] == [b"0", b"1"]
+        with pytest.raises(CorruptRecordError):
+            consumer.poll()

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketstore._native.format import queue_file
+from rocketstore._native.format.scanner import VERIFY_RECORD_CRC
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.unit_records import Unit, has_place, record_of
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
@@ -61,11 +62,11 @@ def _is_suspect(log: MappedFileQueue, queue: ConsumeQueue, begin: int) -> bool:
 def _is_stranger(
     log: MappedFileQueue, queue: ConsumeQueue, queue_offset: int, unit: Unit, begin: int
 ) -> bool:
-    """A unit of no record is none: its record may be damaged, or trimmed. But that of a trimmed one
-    does not lie after those of kept ones."""
+    """A unit of no record is none, nor one whose record has another checksum: it may be damaged, or
+    trimmed. But the unit of a trimmed one does not lie after those of kept ones."""
     if unit[0] < begin and unit[1] != PRE_BLANK_SIZE:
         return queue_offset > queue.min_offset
-    message = record_of(unit, log.find)
+    message = record_of(unit, log.find, VERIFY_RECORD_CRC)
     if message is None or message.topic == REPAIR_TOPIC:
         return False
     return not has_place(message, queue, queue_offset)

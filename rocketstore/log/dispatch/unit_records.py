@@ -27,8 +27,9 @@ Unit = tuple[int, int, int]
 Find = Callable[[int], "MappedFile | None"]
 
 
-def record_of(unit: Unit, find: Find) -> Message | None:
-    """The record that begins where a unit says, with the size that it says."""
+def record_of(unit: Unit, find: Find, verify: int = 0) -> Message | None:
+    """The record that begins where a unit says, with the size that it says; none whose checksums do
+    not hold, of those that `verify` asks for."""
     physical_offset, size = unit[:2]
     if physical_offset < 0 or size <= 0 or size == PRE_BLANK_SIZE:
         return None
@@ -36,7 +37,7 @@ def record_of(unit: Unit, find: Find) -> Message | None:
     if file is None:
         return None
     try:
-        message = read_message(file, physical_offset - file.start_offset, file.size, verify=0)
+        message = read_message(file, physical_offset - file.start_offset, file.size, verify=verify)
     except CorruptRecordError:
         return None
     return message if message.size == size else None
