@@ -51,8 +51,8 @@ class Writer:
 
     **Cancelled puts.** A put that is cancelled while it waits for the disk *is* in the log: it
     becomes durable with the next flush, and consumers see it. One that is cancelled while it waits
-    for room was not put, except where a thread had begun with it: then it comes before whatever is
-    put later. It is there whole or not at all.
+    for room, or as the first one for its topic, was not put, except where a thread had begun with
+    it: then it comes before whatever is put later. It is there whole or not at all.
     """
 
     def __init__(

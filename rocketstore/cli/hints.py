@@ -142,8 +142,8 @@ def _command(report: VerifyReport, found: set[tuple[FaultKind, str]], store: str
         return f"rocketstore rebuild {store} makes queues and index again from the log"
     if "offsets" in kinds:
         return (
-            f"rocketstore recover {store} sets the offsets back to the ends of their queues, takes "
-            "all others as they are, and keeps the old file in rocketstore/quarantine"
+            f"rocketstore recover {store} takes the offsets as they are, but sets one that is "
+            "beyond its queue back to its end, and keeps the old file in rocketstore/quarantine"
         )
     return ""
 

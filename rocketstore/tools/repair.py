@@ -82,7 +82,8 @@ class Mended:
         return self.how in ("record", "blank")
 
     def __str__(self) -> str:
-        return f"[{self.start}, {self.end}): {self.reason}: {self.how}"
+        how = f"filler {self.how}" if self.how == "record" else self.how
+        return f"[{self.start}, {self.end}): {self.reason}: {how}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,20 @@ def test_verify_names_what_the_copy_lacks(tmp_path: Path, size: int, last: int) 
     assert [(one.first, one.last, one.count) for one in lost] == [(100, last, last - 99)]
 
 
+def test_no_open_cuts_files_with_records_off_that_the_copy_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clean mark of the copy is not that of a log with a later file. No queue of the copy
+    points there: each has one file."""
+    monkeypatch.setitem(SHAPE, "consume_queue_file_size_bytes", 8000)
+    path, copy = made(tmp_path, SIZES[1])
+    write_over(path, copy)
+    with rocketstore.open(path, "r+") as store:
+        assert (store.recovery.mode, store.recovery.cut) == ("unclean", None)
+        found = [bytes(message.body[:6]) for message in store.consumer("orders")]
+    assert found == [b"A%05d" % number for number in (*range(100), *range(179, 200))]
+
+
 def test_a_copy_of_the_whole_store_opens_cleanly(tmp_path: Path) -> None:
     path, _ = made(tmp_path, SIZES[1])
     shutil.copytree(path, tmp_path / "other")

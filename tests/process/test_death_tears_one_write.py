@@ -211,9 +211,7 @@ def test_a_copy_is_not_believed_and_says_what_it_costs(
     for _ in range(2):
         verified = invoke("verify", copy.root, *shape())
         assert verified.exit_code == 3
-        assert (
-            f"cuts off [{start}, {copy.end}) with {whole} records that are whole" in verified.stderr
-        )
+        assert f"cuts off [{start}, {copy.end}) with {whole} whole records" in verified.stderr
         dry = invoke("recover", "--dry-run", copy.root, *shape())
         assert f"cut off: [{start}, {copy.end}), with {whole} whole records" in dry.output
     found, report = readable(copy.root, "r+")

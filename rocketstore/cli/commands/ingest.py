@@ -147,7 +147,7 @@ def _tag(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     type=click.IntRange(SEGMENT_BYTES_LEAST, 2**31 - 1),
     default=None,
     metavar="BYTES",
-    help="Size of log files of a new store; default 1 GiB, allocated on the disk at once.",
+    help="Size of log files of a new store; default 1 GiB; a file takes what it holds.",
 )
 @click.option(
     "--start-line",

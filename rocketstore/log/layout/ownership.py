@@ -95,14 +95,14 @@ def check_owner(layout: StoreLayout) -> None:
     if not stat.S_ISDIR(root.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "a store is a directory", os.fspath(layout.root))
     user = os.geteuid()
-    for directory in layout.directories:
-        if directory.is_symlink() and directory.lstat().st_uid not in (0, user):
-            text = f"a link that neither root nor user {user} made, who opens the store: open it as"
-            text += " the user who made the link, or give that to root (chown -h)"
-            raise PermissionError(errno.EPERM, text, str(directory))
     for directory in (layout.live, layout.quarantine, layout.tmp):
         if directory.is_symlink():
             text = "a link, and rocketstore removes files there: put a directory in its place"
+            raise PermissionError(errno.EPERM, text, str(directory))
+    for directory in layout.directories:
+        if directory.is_symlink() and (owner := directory.lstat().st_uid) not in (0, user):
+            text = f"a link of user {owner}, and user {user}, who opens the store, follows only "
+            text += f"its own and root's: open it as user {owner}, or give it to root (chown -h)"
             raise PermissionError(errno.EPERM, text, str(directory))
     for link in _linked_queues(os.fspath(layout.consume_queue)):
         raise PermissionError(errno.EPERM, LINKED_QUEUE, link)

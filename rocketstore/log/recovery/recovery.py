@@ -219,14 +219,14 @@ class _Recovery:
             self.missing.append(told)
 
     def _ends_cleanly(self) -> bool:
-        """Whether no record begins at the end that a clean stop noted."""
+        """Whether no record begins at the end that a clean stop noted, or in a later file: an older
+        copy that was written over a store leaves those of its newer files."""
         assert self.own is not None
-        end = self.own.flushed
-        file = self.log.find(end)
-        if file is None:
-            return True
-        position = end - file.start_offset
-        return not any(file.read(position, min(8, file.size - position)))
+        for file in self.log.files:
+            position = max(0, self.own.flushed - file.start_offset)
+            if position < file.size and any(file.read(position, min(8, file.size - position))):
+                return False
+        return True
 
     # ---- where to begin ----
 

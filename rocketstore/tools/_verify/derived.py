@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from rocketstore._native.format import index_file
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
+from rocketstore._native.os import syscalls
 from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
@@ -82,6 +84,8 @@ def walk_index(
 
 def _names(layout: StoreLayout) -> list[str]:
     try:
+        # A link of a stranger is refused, as one in place of the log is: nothing is known behind it.
+        syscalls.close(syscalls.open_directory(os.fspath(layout.index)))
         return sorted(path.name for path in layout.index.iterdir())
     except FileNotFoundError:
         return []

@@ -57,8 +57,9 @@ def waiting_records(
         return Waiting(lambda message: False)
     findings.counts.cut_bytes = planned.cut[1] - planned.cut[0] if planned.cut else 0
     if planned.cut is not None and planned.cut_records:
-        cut, count = f"[{planned.cut[0]}, {planned.cut[1]})", counted(planned.cut_records, "record")
-        text = f"the next open for writing, as recover, cuts off {cut} with {count} that are whole"
+        cut = f"[{planned.cut[0]}, {planned.cut[1]})"
+        count = counted(planned.cut_records, "whole record")
+        text = f"the next open for writing, as recover, cuts off {cut} with {count}"
         findings.notice("log", str(layout.root), text, code="cut")
     # Units that were there, by the checkpoint, are missed though the next open makes them again.
     return Waiting(lambda message: message.physical_offset >= dispatched, planned.index_start)

@@ -37,20 +37,24 @@ def test_links_of_others_are_refused(tmp_path: Path) -> None:
     link = tmp_path / "store" / "commitlog"
     link.symlink_to(tmp_path / "disk")
     os.lchown(link, 4321, 4321)
-    with pytest.raises(PermissionError, match="neither root nor user 0 made") as caught:
+    with pytest.raises(PermissionError, match="link of user 4321, and user 0") as caught:
         make_directories(StoreLayout(tmp_path / "store"))
     assert caught.value.filename == str(link)
 
 
+@pytest.mark.parametrize("owner", [-1, pytest.param(4321, marks=pytest.mark.root)])
 @pytest.mark.parametrize("name", ["live", "quarantine", "tmp"])
-def test_a_directory_where_files_are_removed_is_no_link(tmp_path: Path, name: str) -> None:
-    """D-09; files behind it are not the store's."""
+def test_a_directory_where_files_are_removed_is_no_link(
+    tmp_path: Path, name: str, owner: int
+) -> None:
+    """D-09; files behind it are not the store's, whoever made the link."""
     foreign = tmp_path / "disk" / "precious"
     foreign.parent.mkdir()
     foreign.touch()
     link = tmp_path / "store" / "rocketstore" / name
     link.parent.mkdir(parents=True)
     link.symlink_to(foreign.parent)
+    os.lchown(link, owner, owner)
     with pytest.raises(PermissionError, match="put a directory in its place") as caught:
         rocketstore.open(tmp_path / "store")
     assert caught.value.filename == str(link)
@@ -100,6 +104,22 @@ def test_no_foreign_file_is_written_by_a_second_name(
     with contextlib.suppress(PermissionError, rocketstore.RocketStoreError):
         open_small(store, "r+").close()
     assert foreign.read_bytes() == bytes(range(size))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
+def test_verify_names_a_link_that_it_does_not_follow(tmp_path: Path, name: str) -> None:
+    """D-09: it does not say that what is behind it is missing, for which `rebuild` would be advised."""
+    store = tmp_path / "store"
+    with open_small(store) as writing:
+        writing.writer("orders").put(b"x", keys="k")
+    link = (store / name).rename(tmp_path / name)
+    (store / name).symlink_to(link)
+    os.lchown(store / name, 4321, 4321)
+    with pytest.raises(OSError, match="is followed once it is root's"):
+        tools.verify(store)
+    os.lchown(store / name, 0, 0)
+    assert tools.verify(store).ok
 
 
 def test_a_link_that_comes_after_the_open_is_not_followed(tmp_path: Path) -> None:
