@@ -118,6 +118,8 @@ class _Judge:
         self.base = base
         self.work = work
         self.several = len(done) > 1 or "swapped" in "".join(done)
+        #: Its queues may lack units, so `verify` alone tells of what they do not know.
+        self.killed = base.name.startswith("killed")
         #: The table alone knows the timers whose records were trimmed.
         self.timers = "trimmed" not in base.name or "rocketstore/timers" not in "".join(done)
         self.said: list[str] = []
@@ -221,7 +223,11 @@ class _Judge:
     def _hidden(self, seen: Seen, followed: Followed) -> None:
         if self.several and {"log", "lost"} & {*followed.verdicts[0]["kinds"]}:
             return  # where a queue is damaged, too, nothing but the range of the log is named
-        hidden = [place for place, where in self._missing(seen) if not seen.names(place, where)]
+        hidden = [
+            place
+            for place, where in self._missing(seen)
+            if not (seen.names(place, where) or (self.killed and followed.tells(place, where)))
+        ]
         if hidden:
             verdict = "verify is ok" if followed.verdicts[0]["ok"] else "verify names faults"
             self.said.append(f"hidden: {seen.face}: {len(hidden)}, {hidden[0]}; {verdict}")
@@ -278,9 +284,8 @@ class _Judge:
             return
         first, last = followed.verdicts[0], followed.verdicts[-1]
         missing = dict(self._missing(end))
-        # Where a queue is damaged, too, or a kill left it behind the log, nothing but the range of the
-        # log is known of its messages.
-        ranges = (self.several or self.base.name.startswith("killed")) and any(
+        # Where a queue is damaged, too, nothing but the range of the log is known of its messages.
+        ranges = self.several and any(
             {"log", "lost"} & {*verdict["kinds"]} for verdict in followed.verdicts
         )
         unnamed = [
