@@ -15,6 +15,7 @@ import rocketstore
 from rocketstore import Message, RocketStoreError, Store
 from rocketstore.replication import Master, Replica
 from tests.support.copies import copy_if_there
+from tests.support.small_store import dispatched
 
 __all__ = [
     "SHAPE",
@@ -192,6 +193,7 @@ def make_whole_stores(root: Path, **options: Any) -> dict[str, Base]:
             if trimmed:
                 store.flush()
                 store.trim(before_offset=store.end_offset // 2)
+            dispatched(store)  # of a message that no queue has yet, nobody can say that it is lost
             shoot(f"killed-{name}", root / name)
         shoot(name, root / name)
     address = "127.0.0.1:0"
@@ -206,7 +208,8 @@ def make_whole_stores(root: Path, **options: Any) -> dict[str, Base]:
             master.flush()
             with rocketstore.open(root / "copy", replication=to, **SIZES) as copy:
                 _caught_up(copy, master.end_offset)
-                copy.flush()  # of an end that nothing else knows yet, nobody can say that it is lost
+                copy.flush()  # nor of an end that nothing else knows yet
+                dispatched(copy)
                 shoot(f"killed-{name}", root / "copy")
             shoot(name, root / "copy")
     found = {}
