@@ -56,14 +56,8 @@ class Followed:
         return [step[-1].split()[0] for step in self.steps if step[-1].split()[0] in COMMANDS]
 
     def names(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a verdict called this message lost, hidden, or without a place, or said that its queue
-        has a gap there."""
-        gap = re.compile(rf"{re.escape(topic)}/{queue_id}: queue offset ([0-9]+) follows ([0-9]+)")
+        """Whether a verdict called this message lost, hidden, or without a place."""
         return any(
-            int(found[2]) < queue_offset < int(found[1])
-            for found in map(gap.match, self._reasons("gap"))
-            if found
-        ) or any(
             (one["topic"], one["queue_id"]) == (topic, queue_id)
             and one["first"] <= queue_offset <= one["last"]
             for verdict in self.verdicts
@@ -71,21 +65,13 @@ class Followed:
             for one in verdict[kind]
         )
 
-    def _reasons(self, code: str) -> list[str]:
-        return [
-            one["reason"]
-            for verdict in self.verdicts
-            for one in verdict["faults"]
-            if one["code"] == code
-        ]
-
     def tells(self, place: tuple[str, int, int], physical_offset: int) -> bool:
         """Whether a verdict told of this message in any way."""
         return self.names(*place) or self.names_place(physical_offset)
 
-    def names_place(self, physical_offset: int, size: int = 8192) -> bool:
+    def names_place(self, physical_offset: int) -> bool:
         """Whether a verdict has a fault at the place of this record in the log, or has counted it among
-        those that the next open cuts off, or that were trimmed. `size`: of a log file, bytes."""
+        those that the next open cuts off, or that were trimmed."""
         said = {"cut": r"\[([0-9]+), ([0-9]+)\)", "trimmed": r"begins at ()([0-9]+)"}
         ranges = [
             (int(start or 0), int(end))
@@ -94,24 +80,12 @@ class Followed:
             if one["code"] in said
             for start, end in re.findall(said[one["code"]], one["reason"])
         ]
-        for verdict in self.verdicts:
-            for fault in verdict["faults"]:
-                file = Path(fault["file"])
-                if file.parent.name == "commitlog" and file.name.isdigit():
-                    ranges.append(_range_of(fault, int(file.name), size))
-        return any(start <= physical_offset < end for start, end in ranges)
-
-
-def _range_of(fault: dict[str, Any], start: int, size: int) -> tuple[int, int]:
-    """Physical offsets that a fault of a log file speaks of."""
-    at = start + int(fault["position"])
-    if fault["reason"].startswith("zeros up to the end of the file"):
-        return at, start + size
-    if length := re.search(
-        r"([0-9]+) bytes at", fault["reason"] if fault["code"] == "length" else ""
-    ):
-        return start + int(length[1]), start + size
-    return at, at + 1
+        return any(start <= physical_offset < end for start, end in ranges) or any(
+            fault["position"] + int(Path(fault["file"]).name) == physical_offset
+            for verdict in self.verdicts
+            for fault in verdict["faults"]
+            if Path(fault["file"]).parent.name == "commitlog" and Path(fault["file"]).name.isdigit()
+        )
 
 
 def follow_the_advice(root: Path, shape: Sequence[object] = ()) -> Followed:

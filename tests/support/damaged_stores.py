@@ -97,7 +97,7 @@ class Seen:
         if self.error or (topic, queue_id) in self.errors or report is None:
             return True
         ranges = [(one.start, one.end) for one in (*report.damage, *report.valid_runs)]
-        ranges += [(report.end, report.cut[1])] if report.cut else []
+        ranges += [report.cut] if report.cut else []
         ranges += [(report.end, report.was_durable)] if report.end < report.was_durable else []
         if any(start <= physical_offset < end for start, end in ranges) or report.missing:
             return True
@@ -118,8 +118,6 @@ class _Judge:
         self.base = base
         self.work = work
         self.several = len(done) > 1 or "swapped" in "".join(done)
-        #: Its queues may lack units, so `verify` alone tells of what they do not know.
-        self.killed = base.name.startswith("killed")
         #: The table alone knows the timers whose records were trimmed.
         self.timers = "trimmed" not in base.name or "rocketstore/timers" not in "".join(done)
         self.said: list[str] = []
@@ -223,11 +221,7 @@ class _Judge:
     def _hidden(self, seen: Seen, followed: Followed) -> None:
         if self.several and {"log", "lost"} & {*followed.verdicts[0]["kinds"]}:
             return  # where a queue is damaged, too, nothing but the range of the log is named
-        hidden = [
-            place
-            for place, where in self._missing(seen)
-            if not (seen.names(place, where) or (self.killed and followed.tells(place, where)))
-        ]
+        hidden = [place for place, where in self._missing(seen) if not seen.names(place, where)]
         if hidden:
             verdict = "verify is ok" if followed.verdicts[0]["ok"] else "verify names faults"
             self.said.append(f"hidden: {seen.face}: {len(hidden)}, {hidden[0]}; {verdict}")
