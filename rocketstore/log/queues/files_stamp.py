@@ -20,7 +20,7 @@ from rocketstore.log.queues.directories import queues_in
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["files_stamp", "is_untouched", "save_stamp"]
+__all__ = ["is_untouched", "save_stamp"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +30,18 @@ MAX_BYTES: Final = 64
 QUEUES_MAX: Final = 2_000
 
 
-def files_stamp(layout: StoreLayout) -> str:
-    """A line of the queues and one of the index: number and digest of the names, sizes and times of
-    their files and directories."""
-    queues = [path for _, _, path in queues_in(layout.consume_queue)]
-    index = list(filter(os.path.isdir, [os.fspath(layout.index)]))
-    root = os.fspath(layout.root)
-    return _line(queues, root, inside=len(queues) <= QUEUES_MAX) + _line(index, root, inside=True)
+def _queues(layout: StoreLayout) -> str:
+    paths = [path for _, _, path in queues_in(layout.consume_queue)]
+    return _line(paths, os.fspath(layout.root), inside=len(paths) <= QUEUES_MAX)
+
+
+def _index(layout: StoreLayout) -> str:
+    paths = filter(os.path.isdir, [os.fspath(layout.index)])
+    return _line(paths, os.fspath(layout.root), inside=True)
+
+
+#: Each line of the file: number and digest of the names, sizes and times of files and directories.
+LINES: Final = {"queues": _queues, "index": _index}
 
 
 def _line(directories: Iterable[str], root: str, *, inside: bool) -> str:
@@ -58,10 +63,9 @@ def _row(path: str, found: os.stat_result) -> str:
 
 def is_untouched(layout: StoreLayout, part: Literal["queues", "index"] = "queues") -> bool:
     """Whether the files of the queues, or of the index, are as the last clean close left them."""
-    at = 0 if part == "queues" else 1
     try:
-        saved = read_state_file(layout.queue_files, MAX_BYTES).decode("ascii").splitlines()
-        return saved[at : at + 1] == files_stamp(layout).splitlines()[at : at + 1]
+        saved = read_state_file(layout.queue_files, MAX_BYTES).decode("ascii").splitlines(True)
+        return dict(zip(LINES, saved, strict=False)).get(part) == LINES[part](layout)
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
@@ -71,7 +75,7 @@ def is_untouched(layout: StoreLayout, part: Literal["queues", "index"] = "queues
 
 def save_stamp(layout: StoreLayout) -> None:
     """At a clean close, when all units are durable. Raises OSError."""
-    stamp = files_stamp(layout)
+    stamp = "".join(line(layout) for line in LINES.values())
     try:
         if read_state_file(layout.queue_files, MAX_BYTES) == stamp.encode():
             return
