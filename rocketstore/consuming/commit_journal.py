@@ -171,7 +171,7 @@ class CommitJournal:
         if self._usable:
             failed = self.failed
             self._write(b"")
-            if anew:  # what else is in the file may be no block of ours, and be reported again
+            if anew:  # other blocks may be damaged, and the next open would report them again
                 at, zeros = _place_of(self._next - 1), bytes(JOURNAL_BYTES)
                 syscalls.pwrite(self._fd, zeros[:at], 0)
                 syscalls.pwrite(self._fd, zeros[at + BLOCK :], at + BLOCK)

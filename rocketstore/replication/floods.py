@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["Floods"]
 
-#: So often as long as what brought nothing took is the pause after it.
+#: Length of the pause after a read that brought nothing, in times that the read took.
 OTHERS_SHARE: Final = 16
 #: What a read takes at least, seconds: it wakes the loop, which takes turns with other threads.
 READ_S: Final = 0.0005

@@ -67,7 +67,7 @@ def test_what_is_within_the_limits_is_read() -> None:
 
 
 def large_table(offsets: int, queues: int) -> dict[str, dict[str, int]]:
-    """As many offsets of groups that read so many queues each."""
+    """A table of `offsets` entries, whose groups read `queues` queues each."""
     return {
         f"orders_of_shop_{n % 500}@billing_group_{n}": {str(q): n for q in range(queues)}
         for n in range(offsets // queues)

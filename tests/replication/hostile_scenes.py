@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,6 +129,11 @@ def _out_of_turn(peer: Peer) -> None:
         (Kind.DATA, frames.DATA.pack(1, 0, 9, 9) + bytes(9)),
         (Kind.OFFSETS, HEAD.pack(OF_GROUPS, 3, 0)),
     )
+    _say_some(peer, bodies)
+
+
+def _say_some(peer: Peer, bodies: Sequence[tuple[Kind, bytes]]) -> None:
+    """The first of these frames as they are, perhaps, then any of them, whole or changed."""
     for kind, body in bodies[: peer.rng.randrange(4)]:
         peer.say(frame(kind, body))
     for _ in range(peer.rng.choice((1, 3, 200))):
@@ -265,11 +270,7 @@ def _answers_anything(peer: Peer) -> None:
         (Kind.HEARTBEAT, HEARTBEAT.pack(0, peer.number())),
         (Kind.ACK, ACK.pack(0, 0)),
     )
-    for kind, body in bodies[: peer.rng.randrange(3)]:
-        peer.say(frame(kind, body))
-    for _ in range(peer.rng.choice((1, 3, 200))):
-        kind, body = peer.rng.choice(bodies)
-        peer.say(peer.rng.choice((frame(kind, body), changed(peer, kind, body), an_error(peer))))
+    _say_some(peer, bodies)
 
 
 def _sends_classic(peer: Peer) -> None:

@@ -21,7 +21,17 @@ import rocketstore
 from rocketstore import tools
 from tests.support.mutations import Known
 
-__all__ = ["FACES", "SEGMENT", "SIZES", "Outcome", "in_a_child", "peak_bytes", "run_face", "served"]
+__all__ = [
+    "FACES",
+    "SEGMENT",
+    "SIZES",
+    "Outcome",
+    "command",
+    "in_a_child",
+    "peak_bytes",
+    "run_face",
+    "served",
+]
 
 SEGMENT = 16384
 SIZES: dict[str, Any] = {
@@ -84,7 +94,7 @@ def _metrics(path: Path) -> Iterator[Known]:
     yield from ()
 
 
-def _command(*arguments: str) -> Callable[[Path], Iterator[Known]]:
+def command(*arguments: str) -> Callable[[Path], Iterator[Known]]:
     def run(path: Path) -> Iterator[Known]:
         from rocketstore.cli import main
 
@@ -121,8 +131,8 @@ FACES: Faces = {
     "repair": _repair,
     "rebuild": _rebuild,
     "metrics": _metrics,
-    "recover": _command("recover"),
-    "stat": _command("stat"),
+    "recover": command("recover"),
+    "stat": command("stat"),
 }
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import logging
-import os
 import random
 import shutil
 import sys
@@ -33,7 +32,7 @@ import rocketstore.services.delay.service
 import rocketstore.tools
 from rocketstore.replication import Master
 from tests.support.copies import copy_if_there
-from tests.support.hostile_faces import SIZES, run_face
+from tests.support.hostile_faces import SIZES, command, run_face
 from tests.support.mutated_stores import image, make_victim
 from tests.support.mutations import Known
 from tests.support.state_mutations import mutate
@@ -144,25 +143,14 @@ def _write(store: rocketstore.Store) -> None:
         transaction.put("orders", b"z")
 
 
-def _command(*arguments: str) -> Callable[[Path], Iterator[Known]]:
-    def run(path: Path) -> Iterator[Known]:
-        from rocketstore.cli import main
-
-        sys.argv = ["rocketstore", arguments[0], os.fspath(path), *arguments[1:]]
-        main()
-        yield from ()
-
-    return run
-
-
 FACES: dict[str, Callable[[Path], Iterator[Known]]] = {
     "r": lambda path: _used(path, "r"),
     "untrusted": lambda path: _used(path, "r", untrusted=True),
     "rw": lambda path: _used(path, "rw"),
     "master": lambda path: _used(path, "rw", replication=Master(listen="127.0.0.1:0")),
-    "stat": _command("stat"),
-    "verify": _command("verify"),
-    "promote": _command("promote"),
+    "stat": command("stat"),
+    "verify": command("verify"),
+    "promote": command("promote"),
 }
 READING = ("r", "untrusted", "rw", "master")
 

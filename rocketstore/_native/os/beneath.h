@@ -1,7 +1,7 @@
 /* The directory in which a name is looked up, held open, so that no link put in place meanwhile leads astray.
  *
- * On the way a link is followed if root or the user of this process made it; one of anybody else is not,
- * whoever owns the directory that it lies in. The link that was looked at is the one that is followed. */
+ * On the way a link is followed if root or the user of this process made it, and no other link: the owner
+ * of its directory does not matter. The link that was looked at is the one that is followed. */
 #ifndef RS_BENEATH_H
 #define RS_BENEATH_H
 

@@ -217,7 +217,7 @@ class CommitLog:
         return error
 
     def wait_flushed(self, end_offset: int, limit_ms: int) -> bool:
-        """Whether all below this physical offset is on the disk within so many milliseconds."""
+        """Waits at most `limit_ms` milliseconds; whether all below `end_offset` is on the disk then."""
         return self.log.wait(end_offset, FLUSHED, limit_ms)
 
     def check_waitable(self) -> None:

@@ -44,7 +44,8 @@ FIRST_WORD_S: Final = 10.0
 LAST_WORD_S: Final = 2.0
 #: What one read takes, bytes: acknowledgements are small, and what is read takes the loop.
 RECEIVE_BYTES: Final = 4 << 10
-#: Reads that one piece of the log asks for, and that are asked for at most, count: more are a flood.
+#: Reads of acknowledgements that one piece of the log allows a replica, and that it may have saved up at
+#: most, counts. More reads are a flood.
 ANSWERS: Final = 2
 ANSWERS_MOST: Final = 64
 #: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
