@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.log.layout.atomic_files import write_state_file
+from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.log_place import LogPlace, place_at, stands
-from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile

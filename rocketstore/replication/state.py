@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketstore.errors import ReplicationError
 from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.rocketmq_json import read_json_file
+from rocketstore.log.layout.json_files import read_json_file
 from rocketstore.replication.protocol.epochs import (
     NUMBER_MAX,
     Epoch,

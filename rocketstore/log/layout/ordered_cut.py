@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
-from rocketstore.log.layout.rocketmq_json import read_json_file
+from rocketstore.log.layout.json_files import read_json_file
 from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:

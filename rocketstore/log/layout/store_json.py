@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.atomic_files import write_state_file
+from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.lock import OUR_MARK, THEIR_MARK, last_mark
-from rocketstore.log.layout.rocketmq_json import read_json
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

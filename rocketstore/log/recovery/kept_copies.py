@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import open_plain_file
+from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.paths import parse_segment_name
-from rocketstore.log.layout.rocketmq_json import read_json
 from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.log.damage import Damage
 from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
-from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.log.layout.json_files import read_json
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

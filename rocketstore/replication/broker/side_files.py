@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.layout.rocketmq_json import json_text, write_with_copy
+from rocketstore.log.layout.json_files import json_text, write_with_copy
 from rocketstore.replication.broker import answers
 from rocketstore.replication.master_state import keep_group_offsets
 from rocketstore.services.delay.progress import Progress, save

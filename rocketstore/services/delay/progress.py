@@ -24,8 +24,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from rocketstore.log.layout.json_files import read_json, write_with_copy
 from rocketstore.log.layout.log_place import LogPlace, place_in
-from rocketstore.log.layout.rocketmq_json import read_json, write_with_copy
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

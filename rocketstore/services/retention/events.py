@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.rocketmq_json import read_json
+from rocketstore.log.layout.json_files import read_json
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
