@@ -13,13 +13,11 @@ empties the note: then nothing shows that the log goes on an archive that it has
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.json_files import read_json, write_own_json
 from rocketstore.log.layout.log_place import LogPlace, place_at, stands
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def unshipped_from(
 
 def _write(layout: StoreLayout, archives: dict[str, list[Range]]) -> None:
     document = {"version": VERSION, "archives": archives}
-    write_state_file(layout, layout.shipped, json.dumps(document, indent=1) + "\n")
+    write_own_json(layout, layout.shipped, document)
 
 
 def _load(layout: StoreLayout) -> dict[str, list[Range]]:

@@ -7,14 +7,12 @@ cannot be read is an error: without it a replica would take puts, and a fenced m
 from __future__ import annotations
 
 import dataclasses
-import json
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketstore.errors import ReplicationError
-from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.json_files import read_json_file
+from rocketstore.log.layout.json_files import read_json_file, write_own_json
 from rocketstore.replication.protocol.epochs import (
     NUMBER_MAX,
     Epoch,
@@ -96,7 +94,7 @@ def save_state(layout: StoreLayout, state: ReplicationState) -> None:
         "fenced_by": state.fenced_by,
         "stopped": state.stopped,
     }
-    write_state_file(layout, layout.replication, json.dumps(document, indent=1) + "\n")
+    write_own_json(layout, layout.replication, document)
 
 
 def as_master(state: ReplicationState | None, *, begin: int, end: int) -> ReplicationState:

@@ -232,6 +232,30 @@ def test_the_file_is_as_rocketmq_reads_it(tmp_path: Path, clock: ManualClock) ->
     assert backup.read_text() == text
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_one_changed_digit_skips_no_message(
+    tmp_path: Path, clock: ManualClock, copied: bool
+) -> None:
+    """The number fits to the queue. `copied`: a broker's `.bak` is there, and whole."""
+    path = tmp_path / "store"
+    with open_small(path, clock=clock) as store:
+        writer = store.writer("orders")
+        writer.put(b"0", delay_level=1)
+        clock.advance(1)
+        wait_until(lambda: bodies(store) == [b"0"])
+        for n in range(1, 5):
+            writer.put(b"%d" % n, delay_level=1)
+    text = file_of(path).read_text()
+    if copied:
+        file_of(path).with_name("delayOffset.json.bak").write_text(text)
+    assert text.count("\t1:1") == 1
+    file_of(path).write_text(text.replace("\t1:1", "\t1:3"))
+    clock.advance(1)
+    with open_small(path, clock=clock) as store:
+        idle(store)
+        assert bodies(store) == [b"%d" % n for n in range(5)]
+
+
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"{", b"[]", b'{"offsetTable": 3}', b'{"offsetTable": {"a": 1, 1: -5, 2: "x"}}'],

@@ -100,7 +100,7 @@ def test_a_full_disk_keeps_no_event_and_makes_room(
     with fill(open_small(tmp_path)) as store:
         disk = Disk(monkeypatch, store, 100)
         disk.others = 99 * SEGMENT - len(used(store)) * SEGMENT
-        monkeypatch.setattr(events, "write_state_file", full)
+        monkeypatch.setattr(events, "write_own_json", full)
         rule = Retention(keep_unshipped=True, emergency_watermark=0.98)
         assert store.retention.run(rule).count == 2
         assert len(store.retention.events) == 1

@@ -7,12 +7,11 @@ is cut, and goes once the cut is; each open in between begins the cut again.
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
-from rocketstore.log.layout.json_files import read_json_file
+from rocketstore.log.layout.atomic_files import remove_state_file
+from rocketstore.log.layout.json_files import read_json_file, write_own_json
 from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ VERSION: Final = 1
 def order_cut(layout: StoreLayout, at: int) -> None:
     """Has the next open cut the log at the physical offset `at`. Durable when this returns. The
     caller holds the store's lock, and appends nothing any more."""
-    write_state_file(layout, layout.cut, json.dumps({"version": VERSION, "at": at}) + "\n")
+    write_own_json(layout, layout.cut, {"version": VERSION, "at": at})
 
 
 def ordered_cut(layout: StoreLayout) -> int | None:

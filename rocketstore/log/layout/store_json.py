@@ -7,7 +7,6 @@ version is refused, unknown names of our own version are kept as they are.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import uuid
 from collections.abc import Iterable
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.errors import ConfigError
-from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.json_files import read_json, write_own_json
 from rocketstore.log.layout.lock import OUR_MARK, THEIR_MARK, last_mark
 
 if TYPE_CHECKING:
@@ -159,7 +157,7 @@ def save_store_state(layout: StoreLayout, state: StoreState) -> None:
         **{name: getattr(state, name) for name in SHAPES if getattr(state, name)},
         **({} if state.index_tags is None else {"index_tags": state.index_tags}),
     }
-    write_state_file(layout, layout.store_json, json.dumps(document, indent=1) + "\n")
+    write_own_json(layout, layout.store_json, document)
 
 
 def _parse(found: dict[str, Any]) -> StoreState:

@@ -9,14 +9,13 @@ missing, or contradicts our checkpoint, recovery begins where it began before.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.log.damage import Damage
-from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.atomic_files import remove_state_file
+from rocketstore.log.layout.json_files import read_json, write_own_json
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -67,7 +66,7 @@ def load_progress(layout: StoreLayout) -> RecoveryProgress | None:
 def save_progress(layout: StoreLayout, progress: RecoveryProgress) -> None:
     """Replaces the file; durable when this returns, as it has to be before our checkpoint moves."""
     document = {"version": VERSION, **dataclasses.asdict(progress)}
-    write_state_file(layout, layout.recovery, json.dumps(document) + "\n")
+    write_own_json(layout, layout.recovery, document)
 
 
 def drop_progress(layout: StoreLayout) -> None:

@@ -1,10 +1,11 @@
 """How far delivery has come: `config/delayOffset.json`, in RocketMQ's form.
 
     {"dataVersion": …, "offsetTable": {1: 5, 3: 7},
-     "rocketstore": {"from": 4096, "log": [4096, 3735928559], "undelivered": {}}}
+     "rocketstore": {"from": 4096, "log": [4096, 3735928559], "undelivered": {}},
+     "crc": 2784128337}
 
 `offsetTable` has the next queue offset of each level, whose number stands without quotes. A broker
-passes over what `rocketstore` has:
+passes over `crc`, which is a checksum (`own_json`), and over what `rocketstore` has:
 
 - `from`: copies of messages at or after these offsets lie in the log at or after this physical
   offset, and at less than `WINDOW_BYTES` after it.
@@ -24,7 +25,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.layout.json_files import read_json, write_with_copy
+from rocketstore.log.layout.json_files import checksum, read_json, write_with_copy
 from rocketstore.log.layout.log_place import LogPlace, place_in
 
 if TYPE_CHECKING:
@@ -92,14 +93,18 @@ def save(layout: StoreLayout, progress: Progress) -> None:
 
 def _as_text(progress: Progress) -> str:
     table = ",".join(f"\n\t\t{q + 1}:{offset}" for q, offset in sorted(progress.offsets.items()))
-    own = []
+    own: dict[str, object] = {}
     if progress.begin is not None:
         _count_change(progress)
         left = {str(q + 1): at for q, at in sorted(progress.undelivered.items()) if at}
-        ours = {"from": progress.begin, "log": progress.log, "undelivered": left}
-        own = [f'\t"rocketstore":{json.dumps(ours)}']
-    parts = [f'\t"{name}":{json.dumps(value)}' for name, value in progress.rest.items()]
-    parts += [f'\t"offsetTable":{{{table}\n\t}}', *own]
+        own["rocketstore"] = {"from": progress.begin, "log": progress.log, "undelivered": left}
+        levels = {str(q + 1): offset for q, offset in progress.offsets.items()}
+        own["crc"] = checksum({**progress.rest, "offsetTable": levels, **own})
+    before, behind = (
+        [f'\t"{name}":{json.dumps(value)}' for name, value in part.items()]
+        for part in (progress.rest, own)
+    )
+    parts = [*before, f'\t"offsetTable":{{{table}\n\t}}', *behind]
     return "{\n" + ",\n".join(parts) + "\n}"
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.json_files import read_json, write_own_json
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
@@ -63,9 +61,7 @@ class EventLog:
             "emergencies": [dataclasses.asdict(event) for event in self.events],
         }
         try:
-            write_state_file(
-                self._layout, self._layout.retention, json.dumps(document, indent=1) + "\n"
-            )
+            write_own_json(self._layout, self._layout.retention, document)
         except OSError as error:  # a full disk must not keep what makes room
             logger.warning("%s: the event is not on the disk: %s", self._layout.root, error)
 
