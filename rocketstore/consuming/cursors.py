@@ -341,7 +341,7 @@ class QueueCursors:
             f"{cursor.position} to {next_offset - 1}; the log has what was not trimmed"
         )
         error.add_note("'rocketstore rebuild' makes them anew")
-        error.add_note(f"seek({next_offset}) steps over them")
+        error.add_note(f"seek({next_offset}, queue_id={cursor.queue_id}) steps over them")
         raise error
 
     def _out_of_range(self, cursor: Cursor) -> None:

@@ -43,7 +43,8 @@ def note_place(error: Exception, at: tuple[str, int, int], next_offset: int) -> 
     if isinstance(error, CorruptRecordError):
         error.topic, error.queue_id, error.queue_offset = at
     error.add_note(
-        f"{topic}/{queue_id}, queue offset {queue_offset}: seek({next_offset}) steps over it"
+        f"{topic}/{queue_id}, queue offset {queue_offset}: "
+        f"seek({next_offset}, queue_id={queue_id}) steps over it"
     )
 
 

@@ -206,7 +206,7 @@ def test_what_lies_in_front_of_damage_comes_first_then_the_damage(
     with pytest.raises(CorruptRecordError) as caught:
         reader.fetch("orders", 0, 5, 32)
     assert caught.value.physical_offset == records[5].physical_offset
-    assert caught.value.__notes__ == ["orders/0, queue offset 5: seek(6) steps over it"]
+    assert caught.value.__notes__ == ["orders/0, queue offset 5: seek(6, queue_id=0) steps over it"]
     assert reader.fetch("orders", 0, 6, 32).messages[0].queue_offset == 6
 
 
