@@ -3,8 +3,8 @@
     {"offsetTable": {"topic@group": {"0": 5, "1": 7}}}
 
 A commit goes to the journal of `commit_journal` first, and is merged into the file soon. Its member
-`"rocketstore": {"merged": 17, "crc": 2784128337}`, which RocketMQ ignores, says how far that has
-come, so that an open sees another or an older file.
+`"rocketstore": {"merged": 17, "crc": 2784128337, "own_crc": 4184812710}`, which RocketMQ ignores, says
+how far that has come, so that an open sees another or an older file.
 
 The number is the next queue offset that the group wants. Whatever else the file holds
 (`dataVersion`, other groups, values that we do not understand) is carried over as it is. An
@@ -32,10 +32,12 @@ from rocketstore.consuming.group_claims import Claim, GroupClaimedError
 from rocketstore.consuming.offset_tables import (
     MAX_OFFSET,
     beyond_queues,
+    document_in,
     entries_without_sense,
     floors_in,
     groups_in,
     loses,
+    member_of,
     offsets_of,
     read_together,
     split_key,
@@ -113,14 +115,7 @@ class ConsumerOffsets:
         # In front of the file: a merge between the two looks leaves the file as the newer one.
         journal = Journal(self._layout.group_offsets)
         path = self._layout.consumer_offsets
-        document = read_json(path, whole=not self._read_only)
-        if not isinstance(document, dict):
-            if document is not None:
-                logger.warning("%s is not an object; it counts as empty", path)
-            document = {}
-        if not isinstance(document.get("offsetTable", {}), dict):
-            logger.warning("%s: offsetTable is not an object; it counts as empty", path)
-            document = {**document, "offsetTable": {}}
+        document = document_in(path, read_json(path, whole=not self._read_only))
         merged = document.get("offsetTable", {})
         table, mark, doubts = read_together(merged, document.get("rocketstore"), journal, ours=ours)
         newer = table != merged or bool(doubts)
@@ -459,7 +454,7 @@ class ConsumerOffsets:
             own = self.own if own is None else own
             merged = self._journal.before_merge()
             named = {"own": sorted(own), "log": self.place(), **mark_of(table, merged)}
-            document["rocketstore"] = {k: v for k, v in named.items() if v not in ([], None)}
+            document["rocketstore"] = member_of(named)
             text = json_text(document)
             self._check_size(text)
             self._keep_copy()

@@ -6,15 +6,18 @@ may have left anything in a table; what makes no sense is no offset, and stays.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.consuming.commit_journal import mark_of
+from rocketstore.log.layout.json_files import checksum
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 from rocketstore.log.recovery.report import OffsetSetBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+    from pathlib import Path
 
     from rocketstore.consuming.commit_journal import Journal, Moved
 
@@ -25,15 +28,19 @@ __all__ = [
     "BELIEVED_MAX",
     "MAX_OFFSET",
     "beyond_queues",
+    "document_in",
     "entries_without_sense",
     "floors_in",
     "groups_in",
     "loses",
+    "member_of",
     "offsets_of",
     "read_together",
     "rows_of",
     "split_key",
 ]
+
+logger = logging.getLogger(__name__)
 
 #: The two files, as texts name them.
 JSON: Final = "config/consumerOffset.json"
@@ -46,7 +53,8 @@ BELIEVED_MAX: Final = QUEUE_OFFSET_MAX // 2
 #: Groups whose offsets say how far a service is, and how many messages before the end of its queue
 #: it reads again where the log lost its end: of half messages and their ends all; of commits of
 #: transactions the last one, since a batch has the copies of each: a cut leaves the last one alone.
-READ_AGAIN: Final = {"CID_RMQ_SYS_TRANS": MAX_OFFSET, "CID_RMQ_SYS_rocketstore_transactions": 1}
+HALF_MESSAGES: Final = "CID_RMQ_SYS_TRANS"
+READ_AGAIN: Final = {HALF_MESSAGES: MAX_OFFSET, "CID_RMQ_SYS_rocketstore_transactions": 1}
 
 
 def beyond_queues(table: dict[str, object], maximum: Maximum, *, lost: bool) -> list[OffsetSetBack]:
@@ -80,12 +88,34 @@ def beyond_queues(table: dict[str, object], maximum: Maximum, *, lost: bool) -> 
     return found
 
 
+def member_of(named: Mapping[str, object]) -> dict[str, object]:
+    """What our member of the JSON has, with a checksum of it."""
+    said = {name: value for name, value in named.items() if value not in ([], None)}
+    return {**said, "own_crc": checksum(said)}
+
+
+def document_in(path: Path, found: object) -> dict[str, Any]:
+    """What the JSON says; without our member if its checksum does not hold: the block that it names
+    may be any."""
+    if not isinstance(found, dict):
+        if found is not None:
+            logger.warning("%s is not an object; it counts as empty", path)
+        return {}
+    if not isinstance(found.get("offsetTable", {}), dict):
+        logger.warning("%s: offsetTable is not an object; it counts as empty", path)
+        found["offsetTable"] = {}
+    said = found.get("rocketstore")
+    if isinstance(said, dict) and said.pop("own_crc", None) not in (None, checksum(said)):
+        del found["rocketstore"]
+    return found
+
+
 def read_together(
     merged: dict[str, object], said: object, journal: Journal, *, ours: bool
 ) -> tuple[dict[str, object], int, tuple[str, ...]]:
     """The table with the commits that it lacks; the first block of the journal whose commits it
     lacks, as the JSON says, 0 where it does not; and what shows that one of the two files is not as
-    rocketstore left it, in sentences.
+    rocketstore left it, in sentences. With such a doubt all half messages and their ends are read again.
 
     `merged`, `said`: table and member of the JSON. `ours`: no other program wrote the store since.
     """
@@ -107,6 +137,8 @@ def read_together(
     if wrong := "; ".join(filter(None, (whole, older, journal.damage(first)))):
         doubts.append(f"{JOURNAL}: {wrong}: commits that {JSON} lacks may be gone")
     table = _with_commits(merged, journal.commits(first), sound=sound, ours=ours)
+    if doubts:  # the two offsets of half messages and of their ends may be of two moments
+        table = {key: row for key, row in table.items() if not key.endswith(f"@{HALF_MESSAGES}")}
     return table, mark, tuple(doubts)
 
 

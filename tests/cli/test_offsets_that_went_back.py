@@ -184,6 +184,20 @@ def test_a_reset_by_hand_counts_and_is_told_once(
     check(invoke, caplog, path, want, f"{JSON} was changed since rocketstore wrote it")
 
 
+def test_another_number_of_a_block_skips_no_commit(
+    bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is one that the journal has, and the commits before it are in the journal alone."""
+    path = shutil.copytree(bases.killed, tmp_path / "store")
+    numbers = pending(path)
+    assert len(numbers) > 2
+    text = (path / JSON).read_text()
+    before, after = (f'"merged": {n},' for n in (numbers.start, numbers.stop - 1))
+    assert text.count(before) == 1
+    (path / JSON).write_text(text.replace(before, after))
+    check(invoke, caplog, path, RIGHT, MISSING)
+
+
 @pytest.mark.parametrize("name", ["clean", "killed"])
 def test_after_a_broker_nothing_is_told(
     name: str, bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture

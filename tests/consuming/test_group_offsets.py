@@ -63,7 +63,7 @@ def test_the_file_is_valid_json_with_quoted_queue_ids(layout: StoreLayout) -> No
     offsets.commit("orders", "billing", {0: 5}, 1000, durable)
     offsets.merge()
     document = json.loads(layout.consumer_offsets.read_text())
-    assert set(document.pop("rocketstore")) == {"merged", "crc"}
+    assert set(document.pop("rocketstore")) == {"merged", "crc", "own_crc"}
     assert document == {"offsetTable": {"orders@billing": {"0": 5}}}
 
 
@@ -76,7 +76,7 @@ def test_a_commit_changes_only_its_own_queues(layout: StoreLayout) -> None:
     offsets.commit("orders", "billing", {1: 8}, 1000, durable)
     offsets.close()
     document = json.loads(layout.consumer_offsets.read_text())
-    assert set(document.pop("rocketstore")) == {"merged", "crc"}
+    assert set(document.pop("rocketstore")) == {"merged", "crc", "own_crc"}
     assert document == {
         "dataVersion": {"counter": 3},
         "offsetTable": {"orders@billing": {"0": 5, "1": 8}, "x@y": {"0": 9}},

@@ -130,7 +130,7 @@ def test_a_file_without_own_groups_says_nothing_of_them(layout: StoreLayout) -> 
     commit(offsets, "a", 9)
     offsets.close()
     document = json.loads(layout.consumer_offsets.read_text())
-    assert set(document.pop("rocketstore")) == {"merged", "crc"}
+    assert set(document.pop("rocketstore")) == {"merged", "crc", "own_crc"}
     assert document == {"offsetTable": {"orders@a": {"0": 9}}}
 
 

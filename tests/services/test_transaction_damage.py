@@ -83,6 +83,29 @@ def test_a_settled_half_message_may_be_damaged(tmp_path: Path) -> None:
         assert store.transactions.errors == []
 
 
+@pytest.mark.parametrize("changed", [b"TRANS_HALF", b"TRANS_OP_HALF"])
+def test_a_changed_file_of_offsets_opens_no_settled_transaction(
+    tmp_path: Path, changed: bytes
+) -> None:
+    """It has one offset of half messages and one of their ends, which are of one moment."""
+    with open_small(tmp_path, **BIG) as store:
+        for end in (store.transactions.rollback, store.transactions.commit):
+            end(store.transactions.prepare("orders", b"x", group="billing").id)
+        ends = len(everything(store, OP))
+    path = tmp_path / "config/consumerOffset.json"
+    text = path.read_bytes()
+    assert text.count(b"RMQ_SYS_" + changed) == 1
+    path.write_bytes(text.replace(b"RMQ_SYS_" + changed, b"RMQ_SYS_" + changed[:-1] + b"X"))
+    with open_small(tmp_path, **BIG) as store:
+        assert store.recovery.offsets_in_doubt
+        assert store.transactions.open() == []
+        assert len(everything(store, OP)) == ends
+        assert [bytes(one.body) for one in everything(store, "orders")] == [b"x"]
+    with open_small(tmp_path, **BIG) as store:
+        assert not store.recovery.offsets_in_doubt
+        assert store.transactions.open() == []
+
+
 def test_check_back_goes_on_for_the_others(tmp_path: Path) -> None:
     first, bad, last = prepared(tmp_path)
     damage(tmp_path, bad)
