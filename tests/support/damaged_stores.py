@@ -54,6 +54,11 @@ KNOWN = (
         r"offsets",
         r"killed-.*(rocketstore/group_offsets is an older|\d{3,} zeros at \d+ of \S+/group_o)",
     ),
+    # Older copies of both files, of one moment: nothing else says what groups committed.
+    (
+        r"offsets",
+        r"(?=.*group_offsets is an older one)(?=.*consumerOffset\.json is an older one)",
+    ),
 )
 #: Seconds of one store on the clock: other processes may have the cores.
 WALL_S = 120
