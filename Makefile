@@ -24,7 +24,7 @@ SANITIZED := build/sanitize
 COVERAGE := build/coverage
 THREADED := build/tsan
 THREADED_TESTS := tests/process/test_threads.py tests/unit/test_waiting.py tests/unit/test_positions.py \
-  tests/api/test_tickets.py tests/log/commitlog/test_group_commit.py::test_every_waiter_is_called \
+  tests/api/puts/test_tickets.py tests/log/commitlog/test_group_commit.py::test_every_waiter_is_called \
   $(addprefix tests/log/commitlog/test_,flusher.py committer.py) \
   $(addprefix tests/log/mapped_files/test_,populator.py preallocator.py)
 # To a file: pytest would swallow a report on stderr together with the test that caused it.
@@ -96,7 +96,7 @@ spark: build $(SPARK) $(OBJECTS)
 # A streaming copy whose processes are all killed, ROUNDS times: half a minute each.
 spark-kills: ROUNDS = 30
 spark-kills: build $(SPARK)
-	ROCKETSTORE_SPARK_KILLS=$(ROUNDS) $(PYTEST) -s tests/spark/test_kills_spark.py
+	ROCKETSTORE_SPARK_KILLS=$(ROUNDS) $(PYTEST) -s tests/spark/sink/test_kills_spark.py
 
 # All the parts of tests/support/budget.py but lint and test, two at a time, in CI_SECONDS.
 proofs: build

@@ -18,7 +18,7 @@ FAULTS = (
             f"{RECOVERY}/recovery.py",
             (("if not LogWalk(self.log.files, rules).is_whole(own.cut):", "if True:"),),
         ),
-        "tests/api/test_false_checkpoints.py",
+        "tests/api/opens/test_false_checkpoints.py",
     ),
     (
         Fault(
@@ -26,7 +26,7 @@ FAULTS = (
             f"{RECOVERY}/fingerprint.py",
             (("if own.minimum > own.flushed:", "if False:"),),
         ),
-        "tests/api/test_false_checkpoints.py",
+        "tests/api/opens/test_false_checkpoints.py",
     ),
     (
         Fault(

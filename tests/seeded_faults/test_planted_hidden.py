@@ -56,4 +56,4 @@ FAULTS = (
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_planted_fault_is_caught(fault: Fault, tmp_path: Path) -> None:
     plant(fault, tmp_path / "tree")
-    caught(tmp_path / "tree", ["tests/api/test_hidden_messages.py", "-x"])
+    caught(tmp_path / "tree", ["tests/api/tools/test_hidden_messages.py", "-x"])

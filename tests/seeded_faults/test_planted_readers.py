@@ -46,7 +46,8 @@ FAULTS = (
             "rocketstore/engine/engine.py",
             (("lock == self._lock_seen and state", "state"),),
         ),
-        "tests/api/test_reader_succession.py::test_a_writer_that_came_and_went_between_two_looks",
+        "tests/api/reads/test_reader_succession.py"
+        "::test_a_writer_that_came_and_went_between_two_looks",
     ),
     (
         Fault(
@@ -54,7 +55,7 @@ FAULTS = (
             "rocketstore/spark/source/history.py",
             (("    if found != last:\n", "    if False:\n"),),
         ),
-        "tests/spark/test_history.py",
+        "tests/spark/source/test_history.py",
     ),
     (
         Fault(
@@ -62,7 +63,7 @@ FAULTS = (
             "rocketstore/scanning/bookmark.py",
             (("    if found != last:\n", "    if False:\n"),),
         ),
-        "tests/api/test_bookmarks.py::test_an_older_copy",
+        "tests/api/reads/test_bookmarks.py::test_an_older_copy",
     ),
     (
         Fault(
@@ -70,7 +71,7 @@ FAULTS = (
             "rocketstore/engine/open.py",
             (("lacks = engine.recovery.missing and not request.options.force", "lacks = False"),),
         ),
-        "tests/api/test_missing_log.py::test_a_log_that_is_mounted_again",
+        "tests/api/opens/test_missing_log.py::test_a_log_that_is_mounted_again",
     ),
     (
         Fault(
@@ -83,7 +84,7 @@ FAULTS = (
                 ),
             ),
         ),
-        "tests/spark/test_reused_versions.py::test_other_rows_are_an_error",
+        "tests/spark/sink/test_reused_versions.py::test_other_rows_are_an_error",
     ),
 )
 

@@ -11,7 +11,7 @@ from tests.seeded_faults.planting import Fault, caught, plant
 pytestmark = pytest.mark.proof
 
 VERIFY = "rocketstore/tools/_verify"
-API = "tests/api/test_verify"
+API = "tests/api/tools/test_verify"
 PARTS = ("tests/cli/test_one_bad_part.py", "-k", "commands and (body or segment)")
 BLOCKED = ("tests/cli/test_one_bad_part.py", "-k", "alone or stays or loses or next_file")
 CRC = "BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC\n"

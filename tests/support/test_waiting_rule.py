@@ -15,8 +15,8 @@ SLEEP = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0\))")
 ALLOWED = {
     "aio/loops.py": "the loop that waits for a condition",
     "aio/test_life.py": "tries again until the lock is free, in a loop with a deadline",
-    "api/test_completion_port.py": "lets the time limit of a put pass",
-    "api/test_reader_succession.py": "gives the loop to its watcher, until an event ends it",
+    "api/puts/test_completion_port.py": "lets the time limit of a put pass",
+    "api/reads/test_reader_succession.py": "gives the loop to its watcher, until an event ends it",
     "cli/test_rebuild.py": "a process that is to be interrupted where it stands still",
     "filesystems/disks.py": "asks the kernel again, with a deadline",
     "filesystems/failing_disk.py": "asks the kernel again, with a deadline",

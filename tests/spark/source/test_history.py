@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketstore.spark.errors import SparkFaceError
-from tests.spark.test_progress import batch, progress, put
+from tests.spark.source.test_progress import batch, progress, put
 
 
 def older_copy_that_grew(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Message, Store, tools
-from tests.api.test_repair import SHAPE, expected, fill, is_sound, read, served, write
+from tests.api.tools.test_repair import SHAPE, expected, fill, is_sound, read, served, write
 from tests.support.small_store import SEGMENT, SMALL, open_small, store_group_offset
 
 UNIT = struct.Struct(">qiq")

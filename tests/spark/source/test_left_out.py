@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.spark.reading import make_store
-from tests.spark.test_source import numbers, read_all, warnings
+from tests.spark.source.test_source import numbers, read_all, warnings
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -11,7 +11,7 @@ import pytest
 import rocketstore
 from rocketstore import tools
 from rocketstore.cli import exit_codes
-from tests.api.test_repair import SHAPE, expected, fill, invoke, is_sound, served
+from tests.api.tools.test_repair import SHAPE, expected, fill, invoke, is_sound, served
 from tests.cli.conftest import Invoke
 from tests.support.made_store import BODY_AT
 from tests.support.small_store import SEGMENT, open_small

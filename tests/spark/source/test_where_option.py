@@ -56,7 +56,7 @@ def test_a_host_without_lark(
 
 def test_rows_of_a_batch(tmp_path: Path, rng: random.Random) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from tests.spark.test_source import numbers, read_all
+    from tests.spark.source.test_source import numbers, read_all
 
     messages = make_store(tmp_path / "s", rng)
     expected = [
@@ -72,7 +72,7 @@ def test_rows_of_a_batch(tmp_path: Path, rng: random.Random) -> None:
 
 def test_micro_batches(tmp_path: Path, rng: random.Random) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from tests.spark.test_progress import drained, progress
+    from tests.spark.source.test_progress import drained, progress
 
     messages = make_store(tmp_path / "s", rng)
     stream = progress(

@@ -46,8 +46,8 @@ def test_rows_and_files_show_no_time_instead_of_another(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
     import pyarrow.dataset as ds
 
-    from tests.spark.test_delivered import rows
-    from tests.spark.test_export import write
+    from tests.spark.jobs.test_export import write
+    from tests.spark.source.test_delivered import rows
 
     root, target = tmp_path / "s", tmp_path / "out"
     make(root)

@@ -59,7 +59,7 @@ def test_rows_are_what_a_consumer_is_given(tmp_path: Path, options: dict[str, st
 
 
 def test_what_a_repair_put_in_the_place_of_damage(tmp_path: Path, rng: random.Random) -> None:
-    from tests.spark.test_export import read, write
+    from tests.spark.jobs.test_export import read, write
 
     root, target = tmp_path / "s", tmp_path / "out"
     messages = make_store(root, rng)
@@ -76,7 +76,7 @@ def test_what_a_repair_put_in_the_place_of_damage(tmp_path: Path, rng: random.Ra
 
 def test_jobs_count_messages(tmp_path: Path) -> None:
     from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
-    from tests.spark.test_export import write
+    from tests.spark.jobs.test_export import write
 
     root = tmp_path / "s"
     make_transactions(root)

@@ -13,7 +13,7 @@ import pytest
 import rocketstore
 from rocketstore.engine import wiring
 from rocketstore.log.layout.file_system import FileSystem
-from tests.api.test_prewrite import blocks_with_data
+from tests.api.puts.test_prewrite import blocks_with_data
 from tests.support.small_store import open_small
 
 PAGE = 4096

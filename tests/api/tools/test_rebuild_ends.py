@@ -20,9 +20,9 @@ from rocketstore.log.queues import units as queue_units
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.directories import QueueDirectories
 from rocketstore.log.queues.saved_ends import drop_queue_ends
-from tests.api.test_rebuild import queues_of
-from tests.api.test_repair import SHAPE, expected, fill, is_sound, served, write
-from tests.api.test_repair_ends import LIGHT, PRE_BLANK, UNIT, damage, lasts, units_of
+from tests.api.tools.test_rebuild import queues_of
+from tests.api.tools.test_repair import SHAPE, expected, fill, is_sound, served, write
+from tests.api.tools.test_repair_ends import LIGHT, PRE_BLANK, UNIT, damage, lasts, units_of
 from tests.support.small_store import SMALL, open_small
 
 #: Of the lost messages in the middle of their queues, those with another one behind them in the log's first file.

@@ -198,7 +198,7 @@ def test_a_group_without_a_codec_stops_no_stream(
 
 def test_exports_hold_messages(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from tests.spark.test_export import read, write
+    from tests.spark.jobs.test_export import read, write
 
     messages = make(tmp_path / "s")
     rows = write(tmp_path / "s", tmp_path / "out", 1 << 30)

@@ -13,7 +13,7 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.source.stream_progress import Progress
 from tests.replication.copies import caught_up, open_copy, open_master
-from tests.spark.test_progress import batch, progress
+from tests.spark.source.test_progress import batch, progress
 
 
 def put_some(path: Path, copy: Path, *bodies: bytes) -> None:

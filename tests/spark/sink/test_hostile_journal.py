@@ -18,8 +18,8 @@ from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.handover import TakenCommit
 from rocketstore.spark.sink.journal import Journal, file_name, sink_directory
 from rocketstore.spark.sink.shards import shard_paths
+from tests.spark.sink.test_committer import log_of, make
 from tests.spark.staged import stage_bodies
-from tests.spark.test_committer import log_of, make
 
 SECRET = b"precious " * 20
 

@@ -13,8 +13,8 @@ from rocketstore.spark.sink import cleanup
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.journal import Journal, read_state, sink_directory
+from tests.spark.sink.test_committer import make
 from tests.spark.staged import stage_bodies
-from tests.spark.test_committer import make
 
 
 def test_named_writers_are_looked_into_once_a_week(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import tools
-from tests.api.test_rebuild import index_of, made_by_the_store, queues_of
+from tests.api.tools.test_rebuild import index_of, made_by_the_store, queues_of
 from tests.support.made_store import MadeStore
 from tests.support.small_store import SMALL, open_small
 

@@ -25,8 +25,8 @@ from rocketstore.spark.sink.serve import StoreServer
 from rocketstore.tools import verify
 from tests.spark.asking import PATIENCE_S, Asker, Gate
 from tests.spark.owner import owner
+from tests.spark.sink.test_committer import log_of, make, some_bodies
 from tests.spark.staged import killed_at, stage_bodies
-from tests.spark.test_committer import log_of, make, some_bodies
 from tests.support.forking import fork
 from tests.support.verifying import faults
 from tests.support.waiting import wait_until

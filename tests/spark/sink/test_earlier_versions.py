@@ -13,8 +13,8 @@ import rocketstore
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.journal import Journal, Staged, sink_directory
+from tests.spark.sink.test_committer import log_of, make, some_bodies
 from tests.spark.staged import stage_bodies
-from tests.spark.test_committer import log_of, make, some_bodies
 
 #: What later versions put into `pending.json`, of the commit and of each of its files.
 ADDED = ("mixed", "largest_body")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rocketstore import tools
-from tests.api.test_rebuild import filled, index_of, queues_of
+from tests.api.tools.test_rebuild import filled, index_of, queues_of
 from tests.support.small_store import SMALL, open_small
 
 
