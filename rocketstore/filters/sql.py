@@ -93,7 +93,6 @@ def sql_filter(expression: str) -> SqlFilter:
     Raises:
         FilterSyntaxError: It is none, with the position and a hint.
         TypeError: It is no text.
-        ModuleNotFoundError: There is no lark (`rocketstore[sql]`).
     """
     expression = text("where", expression)
     if not expression.strip():

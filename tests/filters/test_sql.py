@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
-
 from rocketstore._native.format.codec import encode_properties
 from rocketstore._native.format.filter_program import FilterProgram
 from rocketstore.errors import FilterSyntaxError
