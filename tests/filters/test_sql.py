@@ -79,6 +79,7 @@ def test_native_code_is_sure_of_the_usual() -> None:
         *("a = 10", "a > 5 AND b = 'eu'", "b IN ('x', 'eu')", "d < 2.5", "no IS NULL"),
         *("b CONTAINS 'u'", "NOT (a BETWEEN 1 AND 2)", "t = TRUE", "5 < a", "a = 5000000000"),
         *("10 = a", "10.5 <> no", "'eu' = b", "5000000000 = no", "'eu' <> no"),
+        *("a = -10", "a BETWEEN -1 AND - - 10", "-2.5 < d", "a > -5000000000", "-(3) <> no"),
     ):
         assert program_of(sql_filter(text)).verdict(encode_properties(A)) != "unsure", text
 
@@ -95,7 +96,7 @@ def test_native_code_agrees_wherever_it_is_sure(rng: random.Random) -> None:
             verdict = program.verdict(encode_properties(properties))
             if verdict != "unsure":
                 assert (verdict is True) == found.matches(properties), (found, properties)
-    for constant in ("10", "5000000000", "10.0", "-.5", "1e22"):
+    for constant in ("10", "5000000000", "-10", "-2147483648", "-0", "10.0", "-.5", "-0.0", "1e22"):
         for symbol in ("=", "<", ">="):
             found = sql_filter(f"a {symbol} {constant}")
             for value in VALUES:
