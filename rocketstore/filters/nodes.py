@@ -251,7 +251,8 @@ def joined(word: Literal["AND", "OR"], left: Node, right: Node) -> Node:
     """AND or OR. A chain is one node: `left` grows where it is of the same word."""
     right = boolean(right)
     if isinstance(left, Junction) and left.word == word:
-        left.depth = max(left.depth, _deeper(right.depth))
+        if right.depth >= left.depth:
+            left.depth = _deeper(right.depth)
         left.parts.append(right)
         return left
     return Junction(word, [boolean(left), right])

@@ -56,7 +56,12 @@ class SqlFilter:
         self.node = parse(expression)
         #: Names of the properties that it speaks of.
         self.properties = properties_of(self.node)
+        #: Functions, made at the first use: native code may decide all. Threads make the same.
+        self._evaluate: Evaluate = self._first
+
+    def _first(self, get: Get) -> Any:
         self._evaluate = _evaluator(self.node)
+        return self._evaluate(get)
 
     def verdict(self, properties: Mapping[str, str]) -> bool | None:
         """True, False, or None for unknown, which does not match. Raises nothing: what RocketMQ

@@ -12,7 +12,7 @@ import pytest
 from rocketstore._native.format.codec import encode_properties
 from rocketstore._native.format.filter_program import FilterProgram
 from rocketstore.errors import FilterSyntaxError
-from rocketstore.filters import SqlFilter, program_of, sql_filter
+from rocketstore.filters import SqlFilter, program_of, sql, sql_filter
 from tests.support.filter_expressions import VALUES, expression, message
 
 T, F, N = True, False, None
@@ -104,6 +104,21 @@ def test_native_code_agrees_wherever_it_is_sure(rng: random.Random) -> None:
                 assert verdict == "unsure" or (verdict is True) == found.matches({"a": value}), (
                     value
                 )
+
+
+def test_functions_are_made_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def evaluator(node: object) -> object:
+        made.append(node)
+        return lambda get: True
+
+    monkeypatch.setattr(sql, "_evaluator", evaluator)
+    found = SqlFilter("a = 1 OR b = 2")
+    assert program_of(found).verdict(encode_properties({"a": "1"})) is True
+    assert made == []
+    assert found.matches({}) and found.verdict({})
+    assert made == [found.node]
 
 
 def containing(text: bytes) -> FilterProgram:
