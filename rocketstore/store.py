@@ -308,7 +308,7 @@ class Store:
             InvalidTopicError: No topic can have this name, and the store has none such.
             QueueNotFoundError: `must_exist`, and there is no such topic or queue.
             GroupClaimedError: Another consumer of this process owns the group.
-            FilterSyntaxError, ModuleNotFoundError: `where` is none, or lacks `rocketstore[sql]`.
+            FilterSyntaxError: `where` is no expression, with the position and a hint.
             ValueError, TypeError: An argument that has no meaning.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """

@@ -81,7 +81,7 @@ def scan(
             or `queues` names the topic.
         tags: Only records with one of these tags, or of "a || b"; inner batches come too.
         where: Only records whose properties match, as in "price > 10 AND region = 'eu'": RocketMQ's
-            SQL92 (docs/filters.md); inner batches come too. Needs `rocketstore[sql]`.
+            SQL92 (docs/filters.md); inner batches come too.
         begin, end: Only records stored at `begin` or later and before `end`: milliseconds since
             1970, or aware datetimes.
         begin_offset, end_offset: Only records that begin in this range of physical offsets. None:
@@ -105,7 +105,6 @@ def scan(
         InvalidTopicError: No topic can have such a name, and the store has none such.
         QueueNotFoundError: `must_exist`, and there is no such topic.
         FilterSyntaxError: `where` is no expression, with the position and a hint.
-        ModuleNotFoundError: There is no lark (`rocketstore[sql]`), which `where` needs.
         ValueError, TypeError: An argument that has no meaning, or an unknown keyword.
         MissingSegmentsError: Files of the log are missing, as where its disk is not mounted. With
             on_damage="skip" the scan reads what is left.

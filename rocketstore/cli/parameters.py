@@ -308,8 +308,6 @@ def _where(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
         return sql_filter(as_text(value)).text
     except rocketstore.errors.FilterSyntaxError as error:
         raise click.BadParameter(str(error)) from error
-    except ModuleNotFoundError as error:
-        raise click.ClickException(str(error)) from error
 
 
 where_option = click.option(

@@ -6,7 +6,7 @@ message's properties whether they match. Expressions of tags (`a || b`, `*`) are
 
 Read in this order:
     nodes: what an expression is made of, and what RocketMQ refuses to make.
-    syntax: the grammar, for the parser library lark (`rocketstore[sql]`), and errors of syntax.
+    syntax: the parser, and errors of syntax.
     compare: how two values compare, as RocketMQ's Java does it.
     sql: `SqlFilter`: an expression as nested functions, each made once. It decides everything.
     program: the same for native code (`_native.format.filter_program`), which decides most, faster,

@@ -80,7 +80,7 @@ class _OfOne:
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.depth = _deeper(self.of)
+        self.depth = _deeper(self.of.depth)
 
 
 class Negative(_OfOne):
@@ -112,7 +112,7 @@ class Junction:
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.depth = _deeper(*self.parts)
+        self.depth = _deeper(max(part.depth for part in self.parts))
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Equal:
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.depth = _deeper(self.left, self.right)
+        self.depth = _deeper(max(self.left.depth, self.right.depth))
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class Order:
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.depth = _deeper(self.left, self.right)
+        self.depth = _deeper(max(self.left.depth, self.right.depth))
 
 
 @dataclass(slots=True)
@@ -160,24 +160,24 @@ class TextTest:
     depth: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.depth = _deeper(self.of)
+        self.depth = _deeper(self.of.depth)
 
 
 Node = Property | Constant | Negative | Not | Cast | Junction | Equal | Order | Member | TextTest
-BOOLEAN: Final = (Not, Cast, Junction, Equal, Order, Member, TextTest)
+BOOLEAN: Final = frozenset({Not, Cast, Junction, Equal, Order, Member, TextTest})
 
 
-def _deeper(*parts: Node) -> int:
-    depth = 1 + max(part.depth for part in parts)
-    if depth > DEPTH_MAX:
+def _deeper(depth: int) -> int:
+    """The depth of a node around one of this depth."""
+    if depth >= DEPTH_MAX:
         raise Meaningless(f"nested deeper than {DEPTH_MAX}: write it with fewer levels")
-    return depth
+    return depth + 1
 
 
 def is_boolean(node: Node) -> bool:
     if isinstance(node, Constant):
         return node.value is None or isinstance(node.value, bool)
-    return isinstance(node, BOOLEAN)
+    return type(node) in BOOLEAN
 
 
 def boolean(node: Node) -> Node:
@@ -203,6 +203,16 @@ def floating(text: str) -> Constant:
     return Constant(number)
 
 
+def _plain(node: Node) -> Node:
+    """The constant that says the same as the minus of a number. Refusals come first: RocketMQ takes
+    the minus of some constants that it refuses."""
+    if isinstance(node, Negative) and isinstance(of := _plain(node.of), Constant):
+        value = of.value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return Constant(type(value)(-value))
+    return node
+
+
 def equal(left: Node, right: Node) -> Node:
     for side in (left, right):
         if isinstance(side, Constant) and side.value is None:
@@ -210,15 +220,14 @@ def equal(left: Node, right: Node) -> Node:
     both = isinstance(left, Constant) and isinstance(right, Constant)
     if both and is_boolean(left) and not is_boolean(right):
         raise Meaningless("a truth value does not compare with a number or a text")
-    return Equal(left, right)
+    return Equal(_plain(left), _plain(right))
 
 
 def ordered(symbol: Symbol, left: Node, right: Node) -> Node:
     for side in (left, right):
-        number = isinstance(side, Constant) and type(side.value) in (int, Long, float)
-        if not number and (isinstance(side, Constant) or is_boolean(side)):
+        if is_boolean(side) or (isinstance(side, Constant) and isinstance(side.value, str)):
             raise Meaningless(f"{symbol} compares numbers and properties only")
-    return Order(symbol, left, right)
+    return Order(symbol, _plain(left), _plain(right))
 
 
 def between(value: Node, low: Node, high: Node, *, negate: bool) -> Node:
@@ -242,7 +251,8 @@ def joined(word: Literal["AND", "OR"], left: Node, right: Node) -> Node:
     """AND or OR. A chain is one node: `left` grows where it is of the same word."""
     right = boolean(right)
     if isinstance(left, Junction) and left.word == word:
-        left.depth = max(left.depth, _deeper(right))
+        if right.depth >= left.depth:
+            left.depth = _deeper(right.depth)
         left.parts.append(right)
         return left
     return Junction(word, [boolean(left), right])

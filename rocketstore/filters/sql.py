@@ -56,7 +56,12 @@ class SqlFilter:
         self.node = parse(expression)
         #: Names of the properties that it speaks of.
         self.properties = properties_of(self.node)
+        #: Functions, made at the first use: native code may decide all. Threads make the same.
+        self._evaluate: Evaluate = self._first
+
+    def _first(self, get: Get) -> Any:
         self._evaluate = _evaluator(self.node)
+        return self._evaluate(get)
 
     def verdict(self, properties: Mapping[str, str]) -> bool | None:
         """True, False, or None for unknown, which does not match. Raises nothing: what RocketMQ
@@ -93,7 +98,6 @@ def sql_filter(expression: str) -> SqlFilter:
     Raises:
         FilterSyntaxError: It is none, with the position and a hint.
         TypeError: It is no text.
-        ModuleNotFoundError: There is no lark (`rocketstore[sql]`).
     """
     expression = text("where", expression)
     if not expression.strip():

@@ -1,16 +1,23 @@
 """The grammar of RocketMQ's SQL92 filters, and what is said of a text that does not follow it.
 
-`lark` reads the grammar and parses by a table (LALR), with a stack of its own: nesting costs no
-recursion.
+The parser looks at each word once. Operators wait on a stack of its own for their right side:
+nesting costs no recursion. From the loosest to the closest they are
+
+    OR
+    AND
+    =, <>, IS [NOT] NULL
+    <, <=, >, >=, [NOT] BETWEEN … AND …, [NOT] IN (…), [NOT] CONTAINS, STARTSWITH and ENDSWITH
+    +, - and NOT before a value
+
+Those of one line bind from left to right.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any, Final
+from functools import partial
+from typing import Final, NoReturn
 
 from rocketstore.errors import FilterSyntaxError
 from rocketstore.filters import nodes
@@ -30,53 +37,19 @@ __all__ = ["LENGTH_MAX", "parse"]
 #: Characters of an expression.
 LENGTH_MAX: Final = 65_536
 
-WORDS: Final = (
-    *("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"),
-    *("CONTAINS", "STARTSWITH", "ENDSWITH"),
+#: What follows blanks and comments: NAME is a name, a word of the grammar or a sign of it. One of
+#: these is at every place, so that nothing is tried twice.
+WORD: Final = re.compile(
+    r"""[ \t\n\r\f]*(?:/\*.*?\*/[ \t\n\r\f]*)*(?:
+    (?P<NAME>[a-zA-Z_$][a-zA-Z0-9_$]*|<>|<=|>=|[-+=<>(),])
+    |(?P<TEXT>'(?:''|[^'])*')
+    |(?P<FLOATING>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
+    |(?P<DECIMAL>0|[1-9][0-9]*[lL]?)
+    |(?P<END>\Z)
+    |(?P<OTHER>.))""",
+    re.DOTALL | re.VERBOSE,
 )
-#: The words of the grammar are names for the lexer, in capitals or not, as all words are.
-GRAMMAR: Final = rf"""
-start: either
-?either: both | either OR both -> either
-?both: equality | both AND equality -> both
-?equality: comparison
-    | equality "=" comparison -> equal
-    | equality UNEQUAL comparison -> unequal
-    | equality IS NULL -> is_null
-    | equality IS NOT NULL -> is_not_null
-?comparison: unary
-    | comparison ORDER unary -> order
-    | comparison _test TEXT -> text_test
-    | comparison BETWEEN unary AND unary -> between
-    | comparison NOT BETWEEN unary AND unary -> not_between
-    | comparison IN "(" texts ")" -> member
-    | comparison NOT IN "(" texts ")" -> not_member
-_test: NOT? (CONTAINS | STARTSWITH | ENDSWITH)
-texts: TEXT ("," TEXT)*
-?unary: primary
-    | "+" unary -> plus
-    | "-" unary -> minus
-    | NOT unary -> negation
-?primary: TEXT -> text
-    | DECIMAL -> decimal
-    | FLOATING -> floating
-    | TRUE -> true
-    | FALSE -> false
-    | NULL -> null
-    | NAME -> name
-    | "(" either ")" -> group
-
-%declare {" ".join(WORDS)}
-UNEQUAL.2: "<>"
-ORDER: "<=" | ">=" | "<" | ">"
-TEXT: /'(''|[^'])*'/
-FLOATING.2: /[0-9]+\.[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+/i
-DECIMAL: /0|[1-9][0-9]*l?/i
-NAME: /[a-z_$][a-z0-9_$]*/i
-%ignore /[ \t\n\r\f]+/
-%ignore /\/\*[^*]*\*+([^*\/][^*]*\*+)*\//
-"""
-#: A text, or a comment; a group says that it is one of a whole line, which the grammar leaves out: at
+#: A text, or a comment; a group says that it is one of a whole line, which `WORD` leaves out: at
 #: each `--` of a line without an end it would look for that end. After such a line there is no other.
 TEXT_OR_COMMENT: Final = re.compile(r"'[^']*'|/\*.*?(?:\*/|\Z)|--[^\n\r]*([\n\r])?", re.DOTALL)
 
@@ -95,18 +68,49 @@ MEANT: Final = {
     ".": "names of properties have letters, digits, _ and $",
     "LIKE": "there is no LIKE: CONTAINS, STARTSWITH and ENDSWITH",
 }
-#: What may stand at a place, by one of its tokens; the first that is there says it.
-EXPECTED: Final = (
-    ("NAME", "a property, a number, a text or NOT"),
-    ("LPAR", "'('"),
-    ("TEXT", "a text in single quotes"),
-    ("COMMA", "',' or ')'"),
-    ("RPAR", "')', AND or OR"),
-    ("BETWEEN", "a comparison, AND or OR"),
-    ("NULL", "NULL, or NOT NULL"),
-    ("OR", "AND or OR"),
-    ("AND", "AND"),
-)
+
+#: Kinds and words of values.
+VALUES: Final[dict[str, Callable[[str], Node]]] = {
+    "NAME": Property,
+    "TEXT": lambda text: Constant(_unquoted(text)),
+    "DECIMAL": nodes.decimal,
+    "FLOATING": nodes.floating,
+    "TRUE": lambda _: Constant(True),
+    "FALSE": lambda _: Constant(False),
+    "NULL": lambda _: Constant(None),
+}
+#: Operators of what is on their sides.
+MAKES: Final[dict[str, Callable[..., Node]]] = {
+    "OR": partial(nodes.joined, "OR"),
+    "AND": partial(nodes.joined, "AND"),
+    "=": nodes.equal,
+    "<>": lambda left, right: Not(nodes.equal(left, right)),
+    "<": partial(nodes.ordered, "<"),
+    "<=": partial(nodes.ordered, "<="),
+    ">": partial(nodes.ordered, ">"),
+    ">=": partial(nodes.ordered, ">="),
+    "BETWEEN": partial(nodes.between, negate=False),
+    "NOT BETWEEN": partial(nodes.between, negate=True),
+    "NOT": lambda of: Not(nodes.boolean(of)),
+    "-": Negative,
+}
+#: How close they bind: what is open, OR, AND, and so on.
+OPEN, EITHER, BOTH, EQUALITY, COMPARISON, VALUE, NOTHING = range(7)
+TEXT_TESTS: Final = {"CONTAINS", "STARTSWITH", "ENDSWITH"}
+TESTS: Final = {"NOT", "BETWEEN", "IN", *TEXT_TESTS}
+#: What may follow a value.
+AFTER: Final = {
+    **dict.fromkeys((")", "END", "OR"), EITHER),
+    "AND": BOTH,
+    **dict.fromkeys(("=", "<>", "IS"), EQUALITY),
+    **dict.fromkeys(("<", "<=", ">", ">=", *TESTS), COMPARISON),
+}
+#: What may come before one.
+BEFORE: Final = {"(": OPEN, "NOT": VALUE, "-": VALUE}
+#: The end of what is open: the whole, a bracket, BETWEEN up to its first bound.
+ENDS: Final = {"": "END", "(": ")", "BETWEEN": "AND", "NOT BETWEEN": "AND"}
+#: In capitals or not; all others are names.
+WORDS: Final = {*AFTER, *BEFORE, "+", ",", "TRUE", "FALSE", "NULL"} - {"END"}
 
 
 def parse(expression: str) -> Node:
@@ -114,26 +118,15 @@ def parse(expression: str) -> Node:
 
     Raises:
         FilterSyntaxError: it is none, or too long, or nested too deep.
-        ModuleNotFoundError: there is no lark.
     """
     if len(expression) > LENGTH_MAX:
         hint = f"{len(expression)} characters; there may be {LENGTH_MAX}"
         raise FilterSyntaxError(expression, LENGTH_MAX, hint)
-    errors = _lark().exceptions
+    parser = _Parser(expression)
     try:
-        found: Node = _parser().parse(TEXT_OR_COMMENT.sub(_blanked, expression))
-    except errors.UnexpectedCharacters as error:
-        at, wanted = error.pos_in_stream, _expected(error.allowed)
-        hint = MEANT.get(expression[at], f"no sign of an expression; expected {wanted}")
-    except errors.UnexpectedToken as error:
-        token = error.token
-        at = len(expression) if token.type == "$END" else token.start_pos
-        hint = MEANT.get(str(token).upper(), f"expected {_expected(error.accepts)}")
-    except _WrongAt as error:
-        at, hint = error.position, error.hint
-    else:
-        return found
-    raise FilterSyntaxError(expression, at, hint)
+        return parser.condition()
+    except Meaningless as error:
+        raise FilterSyntaxError(expression, parser.at, str(error)) from None
 
 
 def _blanked(found: re.Match[str]) -> str:
@@ -141,163 +134,118 @@ def _blanked(found: re.Match[str]) -> str:
     return found[0] if found.lastindex is None else " " * len(found[0])
 
 
-def _expected(allowed: set[str] | None) -> str:
-    for name, words in EXPECTED:
-        if name in (allowed or ()):
-            return words
-    return "the end"
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")
 
 
-class _WrongAt(Exception):
-    """What may not be made, and where its operator stands."""
+class _Parser:
+    """Makes nodes from the inside out. Where words make none it raises Meaningless."""
 
-    def __init__(self, position: int, hint: str) -> None:
-        super().__init__(position, hint)
-        self.position = position
-        self.hint = hint
+    def __init__(self, expression: str) -> None:
+        self._words = WORD.finditer(TEXT_OR_COMMENT.sub(_blanked, expression))
+        #: The place of the last word, or of the operator whose node is made.
+        self.at = 0
+        self._kind = self._text = ""
+        #: What waits for its end or its right side: how close it binds, its word, its parts so far,
+        #: its place.
+        self._waiting: list[tuple[int, str, tuple[Node, ...], int]] = [(OPEN, "", (), 0)]
 
+    def condition(self) -> Node:
+        """The node of all words."""
+        node, closest, waiting = self._value(), VALUE, self._waiting
+        while True:
+            word = self._next()
+            at, binds = self.at, AFTER.get(word, NOTHING)
+            if binds > closest:
+                self._unexpected_after(closest)
+            while waiting[-1][0] >= binds:
+                _, operator, parts, self.at = waiting.pop()
+                node = MAKES[operator](*parts, node)
+            self.at, opened = at, waiting[-1][1]
+            if ENDS.get(opened) == word:
+                _, _, parts, self.at = waiting.pop()
+                if word == "END":
+                    return nodes.boolean(node)
+                if word == "AND":
+                    node = self._right(COMPARISON, opened, *parts, node)
+            elif word in (")", "END") or opened in ("BETWEEN", "NOT BETWEEN"):
+                self._unexpected_after(closest)
+            elif word == "IS":
+                node = self._null_test(node)
+            elif word in TESTS:
+                node = self._word_test(word, node)
+            else:
+                node = self._right(binds, word, node)
+            closest = EQUALITY if word == "IS" else VALUE
 
-def _making(make: Callable[[_Maker, list[Any]], Node]) -> Callable[[_Maker, list[Any]], Node]:
-    """What may not be made is told with the place of its first token: the operator."""
+    def _next(self) -> str:
+        """The next word or sign of the grammar, else the kind of what is next."""
+        found = next(self._words)
+        self._kind = kind = found.lastgroup or ""
+        self.at, self._text = found.start(kind), found[kind]
+        word = self._text.upper() if kind == "NAME" else kind
+        return word if word in WORDS else kind
 
-    @functools.wraps(make)
-    def made(self: _Maker, parts: list[Any]) -> Node:
-        try:
-            return make(self, parts)
-        except Meaningless as error:
-            places = [part.start_pos for part in parts if hasattr(part, "start_pos")]
-            raise _WrongAt(places[0] if places else 0, str(error)) from None
+    def _value(self) -> Node:
+        """The next value; what comes before it waits."""
+        while (word := self._next()) not in VALUES:
+            if word in BEFORE:
+                self._waiting.append((BEFORE[word], word, (), self.at))
+            elif word != "+":
+                self._unexpected("a property, a number, a text or NOT")
+        return VALUES[word](self._text)
 
-    return made
+    def _right(self, binds: int, word: str, *parts: Node) -> Node:
+        """The next value; an operator waits for all that is on its right."""
+        self._waiting.append((binds, word, parts, self.at))
+        return self._value()
 
+    def _null_test(self, of: Node) -> Node:
+        at, word = self.at, self._next()
+        negated = word == "NOT"
+        if (self._next() if negated else word) != "NULL":
+            self._unexpected("NULL, or NOT NULL")
+        self.at, node = at, Equal(of, Constant(None))
+        return Not(node) if negated else node
 
-class _Maker:
-    """Nodes out of what the grammar found, called from the inside out; `parts` has nodes and
-    tokens."""
+    def _word_test(self, word: str, of: Node) -> Node:
+        """What a word makes of the value before it; BETWEEN waits, and this is the next value."""
+        at, texts, negated = self.at, [""], word == "NOT"
+        if negated:
+            word = self._next()
+        if word == "IN":
+            texts = self._texts()
+        elif word in TEXT_TESTS:
+            texts = [self._quoted()]
+        elif word != "BETWEEN":
+            self._unexpected("a comparison, AND or OR")
+        self.at = at
+        if word == "BETWEEN":
+            return self._right(OPEN, "NOT BETWEEN" if negated else word, of)
+        if word == "IN":
+            return nodes.member(of, texts, negate=negated)
+        return TextTest(word, of, texts[0], negated)  # type: ignore[arg-type]
 
-    @_making
-    def start(self, parts: list[Any]) -> Node:
-        return nodes.boolean(parts[0])
+    def _texts(self) -> list[str]:
+        if self._next() != "(":
+            self._unexpected("'('")
+        texts = [self._quoted()]
+        while (word := self._next()) == ",":
+            texts.append(self._quoted())
+        if word != ")":
+            self._unexpected("',' or ')'")
+        return texts
 
-    @_making
-    def either(self, parts: list[Any]) -> Node:
-        return nodes.joined("OR", parts[0], parts[2])
+    def _quoted(self) -> str:
+        if self._next() != "TEXT":
+            self._unexpected("a text in single quotes")
+        return _unquoted(self._text)
 
-    @_making
-    def both(self, parts: list[Any]) -> Node:
-        return nodes.joined("AND", parts[0], parts[2])
+    def _unexpected_after(self, closest: int) -> NoReturn:
+        opened = next(word for binds, word, *_ in reversed(self._waiting) if binds == OPEN)
+        after = "AND or OR" if closest == EQUALITY else "a comparison, AND or OR"
+        self._unexpected({"": after, "(": "')', AND or OR"}.get(opened, "AND"))
 
-    @_making
-    def equal(self, parts: list[Any]) -> Node:
-        return nodes.equal(parts[0], parts[2])
-
-    @_making
-    def unequal(self, parts: list[Any]) -> Node:
-        return Not(nodes.equal(parts[0], parts[2]))
-
-    @_making
-    def is_null(self, parts: list[Any]) -> Node:
-        return Equal(parts[0], Constant(None))
-
-    @_making
-    def is_not_null(self, parts: list[Any]) -> Node:
-        return Not(Equal(parts[0], Constant(None)))
-
-    @_making
-    def order(self, parts: list[Any]) -> Node:
-        left, symbol, right = parts
-        return nodes.ordered(str(symbol), left, right)  # type: ignore[arg-type]
-
-    @_making
-    def text_test(self, parts: list[Any]) -> Node:
-        of, *words, search = parts
-        word: Any = words[-1].type
-        return TextTest(word, of, _unquoted(search), len(words) == 2)
-
-    @_making
-    def between(self, parts: list[Any]) -> Node:
-        return nodes.between(parts[0], parts[2], parts[4], negate=False)
-
-    @_making
-    def not_between(self, parts: list[Any]) -> Node:
-        return nodes.between(parts[0], parts[3], parts[5], negate=True)
-
-    @_making
-    def member(self, parts: list[Any]) -> Node:
-        return nodes.member(parts[0], parts[-2], negate=False)
-
-    @_making
-    def not_member(self, parts: list[Any]) -> Node:
-        return nodes.member(parts[0], parts[-2], negate=True)
-
-    def texts(self, parts: list[Any]) -> list[str]:
-        return [_unquoted(token) for token in parts[::2]]
-
-    def plus(self, parts: list[Any]) -> Node:
-        found: Node = parts[1]
-        return found
-
-    @_making
-    def minus(self, parts: list[Any]) -> Node:
-        return Negative(parts[1])
-
-    @_making
-    def negation(self, parts: list[Any]) -> Node:
-        return Not(nodes.boolean(parts[1]))
-
-    def group(self, parts: list[Any]) -> Node:
-        found: Node = parts[1]
-        return found
-
-    def text(self, parts: list[Any]) -> Node:
-        return Constant(_unquoted(parts[0]))
-
-    @_making
-    def decimal(self, parts: list[Any]) -> Node:
-        return nodes.decimal(str(parts[0]))
-
-    @_making
-    def floating(self, parts: list[Any]) -> Node:
-        return nodes.floating(str(parts[0]))
-
-    def true(self, _parts: list[Any]) -> Node:
-        return Constant(True)
-
-    def false(self, _parts: list[Any]) -> Node:
-        return Constant(False)
-
-    def null(self, _parts: list[Any]) -> Node:
-        return Constant(None)
-
-    def name(self, parts: list[Any]) -> Node:
-        return Property(str(parts[0]))
-
-
-def _unquoted(token: str) -> str:
-    return str(token)[1:-1].replace("''", "'")
-
-
-def _lark() -> ModuleType:
-    try:
-        import lark
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "where= needs lark: pip install 'rocketstore[sql]'", name="lark"
-        ) from error
-    return lark
-
-
-@functools.cache
-def _parser() -> Any:
-    def word(token: Any) -> Any:
-        name = token.upper()
-        return token.update(type=name) if name in WORDS else token
-
-    return _lark().Lark(
-        GRAMMAR,
-        parser="lalr",
-        lexer="basic",
-        transformer=_Maker(),
-        keep_all_tokens=True,
-        lexer_callbacks={"NAME": word},
-    )
+    def _unexpected(self, expected: str) -> NoReturn:
+        sign = "no sign of an expression; " if self._kind == "OTHER" else ""
+        raise Meaningless(MEANT.get(self._text.upper(), f"{sign}expected {expected}"))

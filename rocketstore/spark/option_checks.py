@@ -169,5 +169,3 @@ def sql_expression(text: str) -> str:
         return sql_filter(text).text
     except FilterSyntaxError as error:
         raise bad_option("where", text, f"{error.hint}, at position {error.position}") from error
-    except ModuleNotFoundError as error:
-        raise bad_option("where", text, str(error)) from error

@@ -30,6 +30,10 @@ TIME_MAX: Final = 2**63 - 1
 
 #: Characters of a pattern of topics.
 PATTERN_MAX: Final = 2048
+#: Ranges of characters, as in `[!-\uffff]`, whose end may be beyond U+00FF. `re` walks through each,
+#: twice: 6 ms.
+RANGES_MAX: Final = 4
+RANGE: Final = re.compile(r"-(?:[^\x00-\xff]|\\[uUN])")
 #: Brackets within brackets.
 DEPTH_MAX: Final = 50
 #: Places that the pieces of a pattern look at, for each character of a name and 100 more: 0.1 s for
@@ -196,6 +200,11 @@ def topic_test(pattern: str, option: str = "topic_pattern") -> Callable[[str], b
     if len(pattern) > PATTERN_MAX:
         raise ValueError(
             f"{option} has {len(pattern)} characters; there may be {PATTERN_MAX}: "
+            "choose topics by their names"
+        )
+    if (ranges := len(RANGE.findall(pattern))) > RANGES_MAX:
+        raise ValueError(
+            f"{option} has {ranges} ranges of characters beyond U+00FF; there may be {RANGES_MAX}: "
             "choose topics by their names"
         )
     try:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
-
 import rocketstore.aio
 from rocketstore import FilterSyntaxError
 from rocketstore.consuming import cursors

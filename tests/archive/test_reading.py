@@ -212,7 +212,6 @@ def test_parts_are_cut_where_pieces_begin(
 def test_a_filter_over_properties(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
     store, uri, report = shipped(tmp_path, rng, monkeypatch)
     for where in ("KEYS CONTAINS 'k1'", "p0 IS NOT NULL AND 'k0' <> KEYS"):
         here = rocketstore.scan(store, columns=COLUMNS, where=where, end_offset=report.end_offset)

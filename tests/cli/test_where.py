@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
 
 import rocketstore
 from tests.cli.conftest import SMALL, Invoke
@@ -47,10 +44,3 @@ def test_a_wrong_expression_is_wrong_use(command: tuple[str], invoke: Invoke, ro
     assert result.exit_code == 2
     assert "at position 2" in result.output
     assert "unequal is <>" in " ".join(result.output.split())
-
-
-def test_without_lark(invoke: Invoke, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lark", None)
-    result = invoke("tail", root, "t", "--where", "n = 4711")
-    assert result.exit_code == 1
-    assert "pip install 'rocketstore[sql]'" in result.output

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
-
 from rocketstore._native.format.codec import encode_properties
 from rocketstore._native.format.filter_program import FilterProgram
 from rocketstore.errors import FilterSyntaxError
-from rocketstore.filters import SqlFilter, program_of, sql_filter
+from rocketstore.filters import SqlFilter, program_of, sql, sql_filter
 from tests.support.filter_expressions import VALUES, expression, message
 
 T, F, N = True, False, None
@@ -81,6 +79,7 @@ def test_native_code_is_sure_of_the_usual() -> None:
         *("a = 10", "a > 5 AND b = 'eu'", "b IN ('x', 'eu')", "d < 2.5", "no IS NULL"),
         *("b CONTAINS 'u'", "NOT (a BETWEEN 1 AND 2)", "t = TRUE", "5 < a", "a = 5000000000"),
         *("10 = a", "10.5 <> no", "'eu' = b", "5000000000 = no", "'eu' <> no"),
+        *("a = -10", "a BETWEEN -1 AND - - 10", "-2.5 < d", "a > -5000000000", "-(3) <> no"),
     ):
         assert program_of(sql_filter(text)).verdict(encode_properties(A)) != "unsure", text
 
@@ -97,7 +96,7 @@ def test_native_code_agrees_wherever_it_is_sure(rng: random.Random) -> None:
             verdict = program.verdict(encode_properties(properties))
             if verdict != "unsure":
                 assert (verdict is True) == found.matches(properties), (found, properties)
-    for constant in ("10", "5000000000", "10.0", "-.5", "1e22"):
+    for constant in ("10", "5000000000", "-10", "-2147483648", "-0", "10.0", "-.5", "-0.0", "1e22"):
         for symbol in ("=", "<", ">="):
             found = sql_filter(f"a {symbol} {constant}")
             for value in VALUES:
@@ -105,6 +104,21 @@ def test_native_code_agrees_wherever_it_is_sure(rng: random.Random) -> None:
                 assert verdict == "unsure" or (verdict is True) == found.matches({"a": value}), (
                     value
                 )
+
+
+def test_functions_are_made_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def evaluator(node: object) -> object:
+        made.append(node)
+        return lambda get: True
+
+    monkeypatch.setattr(sql, "_evaluator", evaluator)
+    found = SqlFilter("a = 1 OR b = 2")
+    assert program_of(found).verdict(encode_properties({"a": "1"})) is True
+    assert made == []
+    assert found.matches({}) and found.verdict({})
+    assert made == [found.node]
 
 
 def containing(text: bytes) -> FilterProgram:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 import sys
+from types import FrameType
 from typing import Any
 
 import pytest
-
-pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
 
 from rocketstore import FilterSyntaxError, RocketStoreError
 from rocketstore.filters import program_of, sql_filter, syntax
@@ -60,6 +59,24 @@ WRONG = [
     ("a = 1 -- b", 6, "no arithmetic"),
 ]
 
+#: Texts that cost much for their length where they are many.
+MANY = [
+    *(
+        "a<1or ",
+        "a=-1or ",
+        "1.5<a and ",
+        "a=''or ",
+        "(a)or",
+        "((+a))and ",
+        "not a or ",
+        "(",
+        "-",
+        "+",
+    ),
+    *("a between 1and 2or ", "a is null or ", "a in('')or ", "a contains''or ", "a/**/or/**/"),
+    "a or--\n",
+]
+
 
 @pytest.mark.parametrize(("text", "position", "hint"), WRONG, ids=[text[:24] for text, *_ in WRONG])
 def test_where_it_is_wrong_and_what_would_do(text: str, position: int, hint: str) -> None:
@@ -104,6 +121,37 @@ def test_long_expressions_have_a_bound() -> None:
 def test_deep_expressions_are_refused(text: str) -> None:
     with pytest.raises(FilterSyntaxError, match="nested deeper than 100"):
         sql_filter(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(unit * (LENGTH_MAX // len(unit)) for unit in MANY),
+        "(" * (LENGTH_MAX // 2 - 1) + "a" + ")" * (LENGTH_MAX // 2 - 1),
+        "a IN (''" + ",''" * 21_000 + ")",
+    ],
+    ids=[*MANY, "brackets", "texts"],
+)
+def test_each_character_costs_a_few_calls(text: str) -> None:
+    """Of functions, in Python and in C: what each word costs, with its nodes."""
+    assert calls_per_character(text) < 10
+
+
+def calls_per_character(text: str) -> float:
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        syntax.parse(text)
+    except FilterSyntaxError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return calls / len(text)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +207,3 @@ def test_what_is_just_deep_enough_works_with_little_stack() -> None:
         assert not found.matches({"a": "1"})
     finally:
         sys.setrecursionlimit(limit)
-
-
-def test_without_lark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lark", None)
-    with pytest.raises(ModuleNotFoundError) as caught:
-        sql_filter("nobody = 'has parsed this before'")
-    assert str(caught.value) == "where= needs lark: pip install 'rocketstore[sql]'"
-    assert caught.value.name == "lark"

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
-
 import rocketstore
 from rocketstore import FilterSyntaxError, Message, Store, StoreClosedError
 from rocketstore.consuming import cursors

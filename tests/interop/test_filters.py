@@ -14,7 +14,6 @@ from rocketstore.filters.compare import UndecidedError
 from tests.interop.filter_oracle import Verdict, verdicts
 from tests.support.filter_expressions import broken, expression, message
 
-pytest.importorskip("lark", reason="filters by SQL need lark")
 pytestmark = pytest.mark.java
 
 EXPRESSIONS = 1000

@@ -122,17 +122,43 @@ def test_names_of_any_length() -> None:
         ("(" * 1024 + ")" * 1024, "a regular expression is wanted"),
         ("(" * 51 + ")" * 51, f"nested deeper than {DEPTH_MAX}"),
         ("a" * 1_000_000, f"has 1000000 characters; there may be {PATTERN_MAX}: choose topics by"),
+        (
+            "[!-\uffff]" * 5,
+            "has 5 ranges of characters beyond U\\+00FF; there may be 4: choose topics",
+        ),
+        ("[" + "!-\\uffff" * 250 + "]", "has 250 ranges"),
+        ("(?i)[!-\\U0010ffff" + "%-\\N{BULLET}" * 99 + "]", "has 100 ranges"),
         ("(a)\\1", "without back references, \\(\\?<= and atomic parts"),
         ("a*+", "without back references, \\(\\?<= and atomic parts"),
         ("(?<=a)b", "without back references, \\(\\?<= and atomic parts"),
         ("a{1,99999999999999999999}", "the repetition number is too large"),
     ],
-    ids=["open", "brackets", "deep", "long", "reference", "possessive", "look-behind", "number"],
+    ids=[
+        "open",
+        "brackets",
+        "deep",
+        "long",
+        "ranges",
+        "one set",
+        "escapes",
+        "reference",
+        "possessive",
+        "look-behind",
+        "number",
+    ],
 )
 def test_what_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
         RecordFilter.of(topic_pattern=pattern)
     assert len(str(caught.value)) < PATTERN_MAX + 300
+
+
+def test_ranges_beyond_a_byte_are_few() -> None:
+    matches = topic_test(
+        "[\u4e00-\u9fff]+[a-z\\u0370-\\u03ff]*([!-\xff]|[^\u3400-\u4dbf\\u2000-\\u206f])"
+    )
+    assert matches("\u4e00\u9fffz\u03ff\u3000")
+    assert not matches("\u4e00\u2000")
 
 
 def test_a_scan_of_a_store_with_a_name_made_for_it(tmp_path: object) -> None:

@@ -300,8 +300,6 @@ def coded(error: Exception, scan: Scan, skips: bool) -> SparkFaceError:
         return unreachable(scan.path, part, error)
     code, advice, own = next(row[1:] for row in CODES if isinstance(error, row[0]))
     text = str(error)
-    if isinstance(error, ModuleNotFoundError) and error.name == "lark":
-        code = "RS_BAD_OPTION"  # of `where`, on this host
     if isinstance(error, OffsetOutOfRangeError) and error.asked < error.minimum:
         text = f"[{error.asked}, {error.minimum}) was removed before it was read"
     return SparkFaceError(code, f"{place} part={part}: {text}{advice}{own if skips else ''}")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("lark", reason="filters by SQL need lark: the extra sql")
-
-from rocketstore.filters.sql import _kept as kept
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.source.options import ReadOptions
 from tests.spark.reading import make_store
@@ -31,27 +27,6 @@ def test_a_wrong_expression_is_a_bad_option() -> None:
         parsed("n != 5")
     with pytest.raises(SparkFaceError, match="RS_BAD_OPTION"):
         parsed("")
-
-
-def test_without_lark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lark", None)
-    with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*rocketstore\\[sql\\]"):
-        parsed("n = 4712")
-
-
-def test_a_host_without_lark(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from rocketstore.spark.source.plan import plan_batch, read
-
-    make_store(tmp_path / "s", rng, 20)
-    given = ReadOptions.parse({"path": str(tmp_path / "s"), "where": "n = 4713"}, stream=False)
-    scans, bounds = plan_batch(given)
-    kept.cache_clear()
-    monkeypatch.setitem(sys.modules, "lark", None)
-    with pytest.raises(SparkFaceError, match=r"RS_BAD_OPTION.*host=.*rocketstore\[sql\]"):
-        list(read(scans[0], given, bounds))
 
 
 def test_rows_of_a_batch(tmp_path: Path, rng: random.Random) -> None:
