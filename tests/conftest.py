@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +38,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def own_temporary_root() -> str:
+    """Where this run has its temporary directories: runs of pytest that share one root remove each other's
+    at their end, and fail where one is quicker. What ended runs have left is removed."""
+    runs = Path(tempfile.gettempdir(), f"rs-{os.getuid()}")
+    runs.mkdir(mode=0o700, exist_ok=True)
+    for run in runs.iterdir():
+        try:
+            os.kill(int(run.name), 0)
+        except ProcessLookupError:
+            shutil.rmtree(run, ignore_errors=True)
+    own = runs / str(os.getpid())
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(mode=0o700)
+    return str(own)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers have directories in that of their run
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = own_temporary_root()
     # Workers of a parallel run take the seed of the run that started them: one number tells all.
     given = config.getoption("--seed")
     if given is None:

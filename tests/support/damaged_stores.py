@@ -54,10 +54,14 @@ KNOWN = (
         r"offsets",
         r"killed-.*(rocketstore/group_offsets is an older|\d{3,} zeros at \d+ of \S+/group_o)",
     ),
-    # Older copies of both files, of one moment: nothing else says what groups committed.
+    # Older copies of both files, of one moment, or both gone: nothing else says what groups committed.
     (
         r"offsets",
         r"(?=.*group_offsets is an older one)(?=.*consumerOffset\.json is an older one)",
+    ),
+    (
+        r"offsets",
+        r"(?=.*group_offsets is (gone|named))(?=.*consumerOffset\.json is (gone|named))",
     ),
 )
 #: Seconds of one store on the clock: other processes may have the cores.
