@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -99,3 +102,45 @@ def test_each_face_opens_a_sound_store(campaign: StateCampaign) -> None:
             if outcome.error or outcome.signal:
                 faults.append(f"{name}, call {turn}: {outcome.error}, signal {outcome.signal}")
     assert faults == []
+
+
+#: A path that a call has, or a name and the directory that its descriptor leads to.
+NAMED = re.compile(r'(?:[0-9]+<([^>]*)>, )?"([^"]*)"')
+LOOKING = """
+import sys
+from pathlib import Path
+from tests.support.hostile_commands import command_faces
+from tests.support.mutated_states import MODES
+from tests.support.hostile_faces import run_face
+store, sound, side = map(Path, sys.argv[1:])
+faces = {**MODES, **command_faces(sound, side, 0)}
+for name in ("r", "untrusted", "verify", "rw", "recover", "rebuild", "trim"):
+    outcome = run_face(name, store, faces)
+    assert not outcome.error, (name, outcome.error)
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("bare", [False, True], ids=["as it was", "without state"])
+def test_every_name_that_is_looked_up_has_a_row(
+    campaign: StateCampaign, tmp_path: Path, *, bare: bool
+) -> None:
+    """Also names that are not there, which an author may put there."""
+    store, trace = tmp_path / "store", tmp_path / "trace"
+    sound = campaign.work / "sound/closed"
+    shutil.copytree(sound, store)
+    if bare:
+        for path in store.rglob("*"):
+            if path.is_file() and path.relative_to(store).parts[0] in PLACES:
+                path.unlink()
+    strace = ["strace", "-f", "-y", "-qq", "-e", "trace=%file", "-o", trace]
+    looking = [sys.executable, "-c", LOOKING, store, sound, tmp_path / "side"]
+    subprocess.run([*strace, *looking], cwd=ROOT, check=True)
+    found = set()
+    for directory, name in NAMED.findall(trace.read_text(errors="replace")):
+        path = os.path.normpath(os.path.join(directory, name))
+        if path.startswith(f"{store}/"):
+            found.add(os.path.relpath(path, store))
+    looked_up = {path for path in found if path.partition("/")[0] in PLACES}
+    assert len(looked_up) > 20
+    assert without_a_row(sorted(looked_up)) == []
