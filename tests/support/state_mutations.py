@@ -30,6 +30,7 @@ OFTEN = ("rocketstore/timers/state", "config/consumerOffset.json", "config/delay
 N63, N64 = (1 << 63) - 1, 1 << 64
 #: Queue offsets, physical offsets and times.
 PLACES = (0, 1, 7, 3000, 1 << 31, (1 << 40), (1 << 59) // 20, 1 << 62, N63)
+ENDS = (*PLACES, 100_000, 4_000_000, -1)
 VALUES: tuple[Any, ...] = (
     *(0, 1, -1, 7, 1 << 31, (1 << 32) - 1, 1 << 40, N63, N64, 10**400, 1.5, float("nan"), 1e308),
     *(None, True, "", "x", "\ud800", "\x1b[2J../../x", [], {}, [[]], ["x", None], [N64, -1]),
@@ -137,7 +138,7 @@ def _own_checkpoint(rng: random.Random, root: Path, path: Path) -> str:
 
 def _queue_ends(rng: random.Random, root: Path, path: Path) -> str:
     ends = {
-        queue_key(rng.choice(("orders", "later", "x")), rng.randrange(3)): rng.choice(PLACES)
+        queue_key(rng.choice(("orders", "later", "x")), rng.randrange(3)): rng.choice(ENDS)
         for _ in range(rng.choice((1, 3, 20)))
     }
     found = QueueEnds(rng.choice((0, 1, 1 << 40, N63)), ends)
