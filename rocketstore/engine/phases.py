@@ -350,7 +350,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         report = with_losses(report, unreadable_messages(queues, recovered.log, report))
     _settle(queues, report)
     if report.dispatch_start <= report.begin and positions.dispatched >= report.end:
-        queues.note_rebuilt(report.end)
+        queues.note_rebuilt(report.end, gaps.take)
     queues.know_ends(report.end)
     offsets, report = _offsets(recovered, report, ours=claimed.ours)
     report = returned.named_in(with_set_back(report, offsets.set_back, offsets.doubts))

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import rocketstore
+from rocketstore.log.queues.saved_ends import QueueEnds, queue_key
 from rocketstore.tools import rebuild, verify
+from tests.support.hostile_faces import SIZES
 from tests.support.made_store import BODY_AT, MadeStore
 
 NOWHERE = [-1, -(2**63), 2**63 - 1, 2**62, 2**59, 50_000_000]
@@ -83,3 +85,24 @@ def test_a_property_text_of_nothing_but_separators(tmp_path: Path) -> None:
     with rocketstore.open(made.root) as store:
         assert [message.body for message in store.consumer("orders")] == [b"odd", b"plain"]
         assert [message.body for message in store.query("orders", "same")] == [b"plain"]
+
+
+@pytest.mark.parametrize("opened", ["rw", "rebuild"])
+@pytest.mark.parametrize("end", [1 << 62, 4_000_000])
+def test_saved_ends_take_no_more_files_than_the_log_explains(
+    tmp_path: Path, end: int, opened: str
+) -> None:
+    """Of a hostile author, with a right checksum: each alone is near enough to the end of its queue."""
+    root = tmp_path / "s"
+    with rocketstore.open(root, durability="os", **SIZES) as store:
+        for number in range(40):
+            store.writer("orders", queue_id=number % 4).put(b"%d" % number)
+    ends = {queue_key("orders", queue_id): end for queue_id in range(4)}
+    (root / "rocketstore/queue_ends").write_bytes(QueueEnds(1, ends).pack())
+    if opened == "rebuild":
+        rebuild(root, workers=1)
+    else:
+        (root / "abort").touch()
+    with rocketstore.open(root, "rw") as store:
+        assert len({message.body for message in store.consumer("orders")}) == 40
+    assert len([*(root / "consumequeue").rglob("0*")]) < 2_000

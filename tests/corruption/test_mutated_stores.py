@@ -32,12 +32,13 @@ def test_no_store_takes_a_process_along(tmp_path: Path, rng: random.Random) -> N
 
 @pytest.mark.timeout(7200)
 def test_no_state_file_takes_a_process_along(tmp_path: Path, rng: random.Random) -> None:
-    """State of services with right checksums: no untyped error, no thread that ends, no memory or time beyond
-    that of the largest one that passes; nothing is hidden."""
+    """State files with right checksums, each in turn, by a mode and a command in turn: no untyped error, no thread
+    that ends, no memory or time beyond that of the largest one that passes; nothing is hidden."""
     stores = StateCampaign(tmp_path / "work", rng.randrange(1 << 32))
     faults = []
     for number in campaign.begin("mutated states", asked=ASKED, alone=6).rounds():
         faults += stores.store(number)
+    print(*stores.table(), sep="\n")
     assert not faults, "\n".join(faults)
 
 

@@ -245,9 +245,10 @@ class ConsumeQueueStore:
         for queue in self.asked_for():
             queue.known_end = self.ends.least(queue.topic, queue.queue_id)
 
-    def note_rebuilt(self, log_end: int) -> None:
+    def note_rebuilt(self, log_end: int, take_gap: Callable[[str, int, int], None]) -> None:
         """After a rebuild: drops the saved ends. Offsets above the last message were already
-        assigned, so pre-blank units fill them."""
+        assigned, so pre-blank units fill them. `take_gap(queue, end, saved end)` raises
+        UnitRefusedError where the log cannot have lost so many messages."""
         if self.ends.log_end > log_end:
             return
         filled = []
@@ -256,6 +257,7 @@ class ConsumeQueueStore:
             if queue.written_end >= end or not queue.files:
                 continue
             try:
+                take_gap(queue.name, queue.written_end, end)
                 lost = queue.fill_gap(end)
             except UnitRefusedError as error:
                 logger.warning("%s: where it ended is not believed: %s", queue.name, error)
@@ -266,8 +268,7 @@ class ConsumeQueueStore:
             filled.append((queue.topic, queue.queue_id, 0, end))
             logger.warning(
                 "%s: ends at %d as before, and its last messages (%d) are lost: "
-                "put one, or run repair, before RocketMQ starts",
-                queue.name, end, lost,
+                "put one, or run repair, before RocketMQ starts", queue.name, end, lost,
             )  # fmt: skip
         # Pre-blanks mean nothing if a loss of power takes the units before them.
         if not filled or self._access != "write" or self.sync(filled):

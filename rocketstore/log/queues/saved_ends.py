@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -75,12 +76,13 @@ class QueueEnds:
     __hash__ = None  # type: ignore[assignment]
 
     def least(self, topic: str, queue_id: int) -> int:
-        """The least end of a queue; 0 where nothing is known."""
+        """The least end of a queue; 0 where nothing is known, or where no queue can end."""
         if not len(self):
             return 0
         key = queue_key(topic, queue_id)
         at = bisect.bisect_left(self._keys, key)
-        return self._ends[at] if at < len(self) and self._keys[at] == key else 0
+        end = self._ends[at] if at < len(self) and self._keys[at] == key else 0
+        return end if 0 <= end <= QUEUE_OFFSET_MAX + 1 else 0
 
     def with_ends(self, log_end: int, ends: Mapping[int, int]) -> QueueEnds:
         """The same with other ends for some queues, of the log as it is now."""

@@ -17,6 +17,7 @@ from rocketstore._native.format import queue_file
 from rocketstore._native.format.scanner import read_message
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, ReadFailedError
+from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.layout.listing import has_place, list_files
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.directories import queues_in
@@ -60,7 +61,7 @@ def keep_handed_out(derived: Derived) -> None:
     ends = load_queue_ends(derived.layout)
     if ends.log_end > derived.end:
         ends = QueueEnds()  # of another log
-    files = LogFiles(derived.layout)
+    files, gaps = LogFiles(derived.layout), GapBudget(derived.log_bytes)
     try:
         old = {queue[:2] for queue in queues_in(derived.layout.consume_queue)}
         for topic, queue_id in sorted(old.union((q.topic, q.queue_id) for q in made.all())):
@@ -69,7 +70,7 @@ def keep_handed_out(derived: Derived) -> None:
             found = list(_pointed_fillers(theirs, ours, size, derived, files))
             end = max(_end_in_pre_blank(theirs), ends.least(topic, queue_id))
             if found or (end and ours.is_dir() and not has_units_up_to(ours, size, end)):
-                _complete(made.add(topic, queue_id), found, end)
+                _complete(made.add(topic, queue_id), found, end, gaps)
     finally:
         files.close()
         made.close()
@@ -85,12 +86,15 @@ def _end_in_pre_blank(directory: Path) -> int:
     return 0 if blank is None else blank.start // UNIT_SIZE + blank.number + 1
 
 
-def _complete(queue: ConsumeQueue, found: list[_Unit], end: int) -> None:
+def _complete(queue: ConsumeQueue, found: list[_Unit], end: int, gaps: GapBudget) -> None:
     try:
         for unit in found:
             begin = queue.files[0].start_offset // UNIT_SIZE if queue.files else 0
             if unit.queue_offset >= begin:
+                if queue.files:
+                    gaps.take(queue.name, queue.written_end, unit.queue_offset)
                 queue.put(unit.queue_offset, unit.physical_offset, unit.size, 0)
+        gaps.take(queue.name, queue.written_end, end)
         filled = queue.fill_gap(end)
     except UnitRefusedError as error:
         logger.warning("%s: where it ended is not believed: %s", queue.name, error)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import FaultKind, Findings
 
-__all__ = ["REFUSES", "check_side_file", "check_side_files", "check_strays"]
+__all__ = ["REFUSES", "check_side_file", "check_side_files", "check_strays", "document_of"]
 
 #: How a fault begins that keeps a broker from starting.
 REFUSES: Final = "RocketMQ refuses to start: "
@@ -118,10 +118,10 @@ def check_side_file(path: Path, findings: Findings, without: str) -> bool:
     As RocketMQ loads it: the file; its `.bak` where that is empty or no JSON; and an error where
     the `.bak`, too, has bytes that are no JSON.
     """
-    if not path.exists() or isinstance(_document(path), dict):
+    if not path.exists() or isinstance(document_of(path), dict):
         return True
     copy = path.with_name(path.name + ".bak")
-    if isinstance(_document(copy), dict):
+    if isinstance(document_of(copy), dict):
         findings.notice("config", str(path), f"no JSON object; {copy.name} is used instead")
         return True
     if copy.exists() and copy.stat().st_size:
@@ -133,7 +133,7 @@ def check_side_file(path: Path, findings: Findings, without: str) -> bool:
     return False
 
 
-def _document(path: Path) -> object:
+def document_of(path: Path) -> object:
     """What one file holds; None where it is absent, empty, or no JSON. Nothing is said of one that is
     too large to be read."""
     try:

@@ -22,9 +22,8 @@ from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.recovery.fingerprint import DISCARDED
 from rocketstore.replication.state import load_state
-from rocketstore.tools._verify.broker import check_side_file
+from rocketstore.tools._verify.broker import check_side_file, document_of
 from rocketstore.tools._verify.holes import hole_at
-from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -234,7 +233,7 @@ def _lost_groups(layout: StoreLayout) -> str:
     if offsets.groups():
         return ""
     bak = layout.consumer_offsets.with_name(layout.consumer_offsets.name + ".bak")
-    document = read_json(bak, LIMITS[layout.consumer_offsets.name])
+    document = document_of(bak)
     table = document.get("offsetTable") if isinstance(document, dict) else None
     names = sorted(table) if isinstance(table, dict) else []
     shown = ", ".join(names[:NAMED_MAX]) + (" …" if len(names) > NAMED_MAX else "")

@@ -15,11 +15,15 @@ from rocketstore.log.queues.saved_ends import (
     queue_key,
     save_queue_ends,
 )
+from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
+
+#: The largest end of a queue: one more than its last queue offset.
+LAST = QUEUE_OFFSET_MAX + 1
 
 
 def test_ends_come_back(layout: StoreLayout, random_seed: int) -> None:
     source = random.Random(random_seed)
-    wanted = {(f"topic-{n % 50}", n // 50): source.randrange(1, 1 << 62) for n in range(1000)}
+    wanted = {(f"topic-{n % 50}", n // 50): source.randrange(1, LAST + 1) for n in range(1000)}
     ends = QueueEnds(1 << 62, {queue_key(*name): end for name, end in wanted.items()})
     save_queue_ends(layout, ends)
     assert layout.queue_ends.stat().st_size == 24 + 16 * 1000 + 4
@@ -75,3 +79,9 @@ def test_what_another_release_packed_tells_nothing(changed: tuple[int, bytes]) -
     data[at : at + len(content)] = content
     with pytest.raises(ValueError, match="version 1"):
         QueueEnds.unpack(bytes(data) + crc32c(bytes(data)).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("end", [LAST + 1, 1 << 62, (1 << 63) - 1, -1, -(1 << 63)])
+def test_where_no_queue_can_end_tells_nothing(end: int) -> None:
+    found = QueueEnds.unpack(QueueEnds(1, {queue_key("t", 0): end, queue_key("t", 1): LAST}).pack())
+    assert [found.least("t", queue_id) for queue_id in (0, 1)] == [0, LAST]
