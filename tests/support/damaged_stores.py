@@ -54,14 +54,15 @@ KNOWN = (
         r"offsets",
         r"killed-.*(rocketstore/group_offsets is an older|\d{3,} zeros at \d+ of \S+/group_o)",
     ),
-    # Older copies of both files, of one moment, or both gone: nothing else says what groups committed.
+    # Older copies of both files, of one moment, or both gone or empty: nothing else says what groups committed.
     (
         r"offsets",
         r"(?=.*group_offsets is an older one)(?=.*consumerOffset\.json is an older one)",
     ),
     (
         r"offsets",
-        r"(?=.*group_offsets is (gone|named))(?=.*consumerOffset\.json is (gone|named))",
+        r"(?=.*group_offsets (is gone|is named|of \d+ has 0 bytes))"
+        r"(?=.*consumerOffset\.json (is gone|is named|of \d+ has 0 bytes))",
     ),
 )
 #: Seconds of one store on the clock: other processes may have the cores.

@@ -42,6 +42,7 @@ OWN_NAMES = (
     "replication.json",
     "retention.json",
     "shipped.json",
+    "sink",
     "store.json",
     "timers",
     "tmp",

@@ -16,6 +16,7 @@ from rocketstore._native.os import syscalls
 from rocketstore.engine.rebuild import WORK
 from rocketstore.log.layout.destroy import OWN_NAMES
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.spark.sink.journal import sink_directory
 from rocketstore.tools import rebuild
 from tests.support.file_tools import Calls, Killed
 from tests.support.small_store import dispatched, open_small, parts
@@ -122,7 +123,8 @@ def test_all_names_in_the_own_directory_are_known(tmp_path: Path) -> None:
         getattr(layout, name) for name, is_a in vars(StoreLayout).items() if type(is_a) is property
     ]
     named = {p.name for p in places if isinstance(p, Path) and p.parent == layout.own}
-    assert made <= named | {WORK} == {*OWN_NAMES, "removal"}
+    named |= {WORK, sink_directory(layout.root).name}
+    assert made <= named == {*OWN_NAMES, "removal"}
 
 
 def test_the_place_can_be_used_again(tmp_path: Path) -> None:
