@@ -17,7 +17,7 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.state import as_master, save_state
 from tests.cli.conftest import SMALL, Invoke
 from tests.cli.test_verdicts import FIRST, LAST, MIDDLE, SHAPE, flip, log_file, without
-from tests.support.advice import follow_the_advice
+from tests.corruption.advice import follow_the_advice
 
 
 def changed(path: Path, physical_offset: int, change: Callable[[bytearray, int], object]) -> None:

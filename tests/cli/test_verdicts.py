@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import Invoke
-from tests.support.advice import follow_the_advice
+from tests.corruption.advice import follow_the_advice
 from tests.support.made_store import MadeStore
 
 SHAPE = ("--index-slots", 100, "--index-entries", 1000)

@@ -13,7 +13,7 @@ from rocketstore import ReadFailedError
 from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.values.bounded_json import LIMITS, TooLargeError, parse_json, weigh
-from tests.support.hostile_faces import in_a_child, peak_bytes
+from tests.corruption.hostile_faces import in_a_child, peak_bytes
 from tests.support.small_store import open_small
 
 OFFSETS = LIMITS["consumerOffset.json"]

@@ -9,7 +9,7 @@ import pytest
 import rocketstore
 from rocketstore.log.queues.saved_ends import QueueEnds, queue_key
 from rocketstore.tools import rebuild, verify
-from tests.support.hostile_faces import SIZES
+from tests.corruption.hostile_faces import SIZES
 from tests.support.made_store import BODY_AT, MadeStore
 
 NOWHERE = [-1, -(2**63), 2**63 - 1, 2**62, 2**59, 50_000_000]

@@ -1,4 +1,4 @@
-"""Whole stores that a hostile author wrote, for every face (tests/support/mutated_stores.py)."""
+"""Whole stores that a hostile author wrote, for every face (tests/corruption/mutated_stores.py)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.corruption.damaged_stores import DamagedStores
+from tests.corruption.mutated_states import StateCampaign
+from tests.corruption.mutated_stores import Campaign
 from tests.support import campaign
-from tests.support.damaged_stores import DamagedStores
-from tests.support.mutated_states import StateCampaign
-from tests.support.mutated_stores import Campaign
 
 #: `STORES=20000` asks for so many.
 ASKED = os.environ.get("STORES", "")

@@ -22,7 +22,7 @@ import rocketstore
 from rocketstore import RocketStoreError, Store
 from rocketstore.log.dispatch import missing_units
 from rocketstore.tools import verify
-from tests.support.hidden_messages import STORES, compared
+from tests.corruption.hidden_messages import STORES, compared
 from tests.support.small_store import SMALL, dispatched, open_small
 
 SIZE = SMALL["consume_queue_file_size_bytes"]

@@ -1,4 +1,4 @@
-"""Whether the campaign of state files has each file, each mode and each command (tests/support/mutated_states.py)."""
+"""Whether the campaign of state files has each file, mode and command (tests/corruption/mutated_states.py)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.values.bounded_json import LIMITS
-from tests.support.hostile_commands import CALLS, NO_STORE, SLOW, names
-from tests.support.hostile_faces import run_face
-from tests.support.mutated_states import MODES, OF_COPIES, OTHERS, StateCampaign, plan
+from tests.corruption.hostile_commands import CALLS, NO_STORE, SLOW, names
+from tests.corruption.hostile_faces import run_face
+from tests.corruption.mutated_states import MODES, OF_COPIES, OTHERS, StateCampaign, plan
+from tests.corruption.state_files import FILES, row_of
 from tests.support.paths import ROOT
-from tests.support.state_files import FILES, row_of
 
 ROW = re.compile(r"^\| `([a-z_.]+)/?[^`]*` \|", re.MULTILINE)
 PLACES = ("config", "rocketstore")
@@ -109,9 +109,9 @@ NAMED = re.compile(r'(?:[0-9]+<([^>]*)>, )?"([^"]*)"')
 LOOKING = """
 import sys
 from pathlib import Path
-from tests.support.hostile_commands import command_faces
-from tests.support.mutated_states import MODES
-from tests.support.hostile_faces import run_face
+from tests.corruption.hostile_commands import command_faces
+from tests.corruption.mutated_states import MODES
+from tests.corruption.hostile_faces import run_face
 store, sound, side = map(Path, sys.argv[1:])
 faces = {**MODES, **command_faces(sound, side, 0)}
 for name in ("r", "untrusted", "verify", "rw", "recover", "rebuild", "trim"):

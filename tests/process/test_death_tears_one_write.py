@@ -18,8 +18,8 @@ from rocketstore import CorruptRecordError, tools
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage
 from tests.cli.conftest import Invoke, invoke
+from tests.corruption.advice import follow_the_advice
 from tests.process.other_process import SMALL, TOPIC, open_small, other_process
-from tests.support.advice import follow_the_advice
 from tests.support.made_store import BODY_AT, write_at
 
 __all__ = ["invoke"]

@@ -48,7 +48,7 @@ ALLOWED = {
     "spark/processes.py": "looks again for processes that are being started",
     "support/follower_lives.py": "a life that ends at a random moment",
     "support/forking.py": "a fork beside threads that want the GIL",
-    "support/hostile_faces.py": "looks at the memory of a child until it ends",
+    "corruption/hostile_faces.py": "looks at the memory of a child until it ends",
     "support/waiting.py": "the loop that waits for a condition",
     "support/whole_run.py": "looks at the parts that run",
     "syscall_faults/injecting.py": "a slow disk",

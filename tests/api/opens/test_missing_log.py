@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore import CorruptRecordError, MissingSegmentsError
-from tests.support.missing_logs import MISSING, SEGMENT_BYTES, unmount
+from tests.corruption.missing_logs import MISSING, SEGMENT_BYTES, unmount
 from tests.support.small_store import dispatched, segments
 
 COUNT = 300

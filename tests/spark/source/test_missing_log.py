@@ -13,8 +13,8 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.source.options import ReadOptions
 from rocketstore.spark.source.plan import plan_batch
 from rocketstore.spark.source.stream_progress import Progress
+from tests.corruption.missing_logs import MISSING, unmount
 from tests.spark.reading import make_store
-from tests.support.missing_logs import MISSING, unmount
 from tests.support.small_store import segments
 
 LOST = r"RS_DATA_LOST\] .*segments of the commit log are missing: .*mount or restore them"

@@ -20,8 +20,8 @@ from rocketstore.consuming import commit_journal
 from rocketstore.log.layout.json_files import checksum
 from rocketstore.log.queues.saved_ends import QueueEnds, queue_key
 from rocketstore.values.bounded_json import LIMITS, parse_json
-from tests.support import mutations
-from tests.support.state_files import ALONE, FILES, PATTERNS
+from tests.corruption import mutations
+from tests.corruption.state_files import ALONE, FILES, PATTERNS
 
 __all__ = ["mutate"]
 

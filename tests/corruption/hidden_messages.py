@@ -1,6 +1,6 @@
 """Random pieces of queues and index get lost, and no message may be hidden.
 
-    python -m tests.support.hidden_messages --stores 500 [--seed N] [--more DIRECTORY]
+    python -m tests.corruption.hidden_messages --stores 500 [--seed N] [--more DIRECTORY]
 
 Takes stores of RocketMQ (tests/vectors/stores, and archives of `--more`) and our own, clean and crashed. Removes,
 zeroes, cuts, lengthens, renames or swaps pieces of files that are derived from the log. Then each message that the

@@ -19,7 +19,7 @@ from typing import Any
 
 import rocketstore
 from rocketstore import tools
-from tests.support.mutations import Known
+from tests.corruption.mutations import Known
 
 __all__ = [
     "FACES",

@@ -1,7 +1,7 @@
 """Whole stores that a hostile author wrote, opened by every face in a child process.
 
-    python -m tests.support.mutated_stores --stores 20000 --seed 1     a campaign
-    python -m tests.support.mutated_stores --seed 1 --only 4711        one store again, with every face
+    python -m tests.corruption.mutated_stores --stores 20000 --seed 1     a campaign
+    python -m tests.corruption.mutated_stores --seed 1 --only 4711        one store again, with every face
 
 A store and what is done to it depend on seed and number only. Each face has its own copy. Counted as a fault:
 a signal, an error without a type, more processor time or memory than the bound, a change of a file outside,
@@ -23,10 +23,10 @@ from collections import Counter
 from pathlib import Path
 
 import rocketstore
+from tests.corruption.hostile_faces import FACES, SEGMENT, SIZES, run_face, served
+from tests.corruption.mutations import STRANGER, Known, mutate
 from tests.support.copies import copy_if_there
-from tests.support.hostile_faces import FACES, SEGMENT, SIZES, run_face, served
 from tests.support.made_store import MadeStore
-from tests.support.mutations import STRANGER, Known, mutate
 
 __all__ = ["Campaign"]
 
@@ -172,7 +172,7 @@ def _copy_file(path: Path, target: Path, size: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.mutated_stores")
+    parser = argparse.ArgumentParser(prog="python -m tests.corruption.mutated_stores")
     parser.add_argument("--stores", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--only", type=int, help="this store again, with every face")

@@ -16,8 +16,8 @@ import click
 import rocketstore
 from rocketstore.cli.app import cli
 from rocketstore.replication import Master
-from tests.support.hostile_faces import TYPED, Faces
-from tests.support.mutations import Known
+from tests.corruption.hostile_faces import TYPED, Faces
+from tests.corruption.mutations import Known
 
 __all__ = ["CALLS", "NO_STORE", "SLOW", "command_faces", "names"]
 

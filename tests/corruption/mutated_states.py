@@ -1,8 +1,8 @@
 """Stores whose state files a hostile author wrote, with right checksums, in every mode and by every command.
 
-    python -m tests.support.mutated_states --stores 1000 --seed 1      a campaign
-    python -m tests.support.mutated_states --seed 1 --only 4711        one store again, with every face
-    python -m tests.support.mutated_states --stores 50 --spark         the commands that need a JVM
+    python -m tests.corruption.mutated_states --stores 1000 --seed 1      a campaign
+    python -m tests.corruption.mutated_states --seed 1 --only 4711        one store again, with every face
+    python -m tests.corruption.mutated_states --stores 50 --spark         the commands that need a JVM
 
 The log and its queues stay as they are: a store with timers, delay levels, transactions, groups, replication and
 a note of shipments, or a copy of it. The file that is changed, the mode and the command take turns, so that
@@ -40,14 +40,14 @@ from rocketstore.services.delay.timer_runs import Entry, write_run
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.serve import serve
+from tests.corruption.hostile_commands import CALLS, SLOW, command_faces
+from tests.corruption.hostile_faces import FACES, SIZES, Faces, run_face
+from tests.corruption.mutated_stores import image, make_victim
+from tests.corruption.mutations import Known
+from tests.corruption.state_files import FILES, ORDERS
+from tests.corruption.state_mutations import mutate
 from tests.spark.staged import stage_bodies
 from tests.support.copies import copy_if_there
-from tests.support.hostile_commands import CALLS, SLOW, command_faces
-from tests.support.hostile_faces import FACES, SIZES, Faces, run_face
-from tests.support.mutated_stores import image, make_victim
-from tests.support.mutations import Known
-from tests.support.state_files import FILES, ORDERS
-from tests.support.state_mutations import mutate
 from tests.support.waiting import wait_until
 
 __all__ = ["MODES", "OF_COPIES", "OTHERS", "StateCampaign", "plan"]
@@ -295,7 +295,7 @@ class StateCampaign:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.mutated_states")
+    parser = argparse.ArgumentParser(prog="python -m tests.corruption.mutated_states")
     parser.add_argument("--stores", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--only", type=int, help="this store again, with every face")

@@ -1,7 +1,7 @@
 """Whole stores to which something happened, and whether all that is said of them is true.
 
-    python -m tests.support.damaged_stores --stores 5000 --seed 1      a campaign
-    python -m tests.support.damaged_stores --seed 1 --only 4711        one store again
+    python -m tests.corruption.damaged_stores --stores 5000 --seed 1      a campaign
+    python -m tests.corruption.damaged_stores --seed 1 --only 4711        one store again
 
 What happens to a store depends on seed and number only. One child process shows it to every face, and does what
 `verify` advises. Counted as a fault: a traceback, a hang, a message that is hidden, or lost beyond what is named,
@@ -29,10 +29,10 @@ from typing import Any
 
 import rocketstore
 from rocketstore import RecoveryReport, RocketStoreError
-from tests.support.advice import Followed, follow_the_advice, run
-from tests.support.hostile_faces import in_a_child
-from tests.support.mutations import damage
-from tests.support.whole_stores import (
+from tests.corruption.advice import Followed, follow_the_advice, run
+from tests.corruption.hostile_faces import in_a_child
+from tests.corruption.mutations import damage
+from tests.corruption.whole_stores import (
     SHAPE,
     SIZES,
     Base,
@@ -357,7 +357,7 @@ def _is_known(said: str, what: str) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.damaged_stores")
+    parser = argparse.ArgumentParser(prog="python -m tests.corruption.damaged_stores")
     parser.add_argument("--stores", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--only", type=int, help="this store again")
