@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 JOBS ?= 2
 SEED ?=
+PLACE ?=
 
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv$(if $(filter file,$(origin PYTHON)),,-$(VERSION))
@@ -77,8 +78,9 @@ $(SPARK): requirements/spark.txt $(TOOLS)
 	$(RUN) -m pip install --quiet --requirement requirements/spark.txt
 	@touch $@
 
+# PLACE=services: the tests of that folder of tests/ alone, or of one file, or of several.
 test: build
-	$(PYTEST) -m "not proof and not java and not spark" -n $(JOBS) --dist worksteal
+	$(PYTEST) --durations=20 -m "not proof and not java and not spark" -n $(JOBS) --dist worksteal $(addprefix tests/,$(PLACE))
 
 # After an edit: the structure of the tree and the tests marked quick, in half a minute.
 quick: build
