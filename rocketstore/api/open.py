@@ -217,7 +217,7 @@ def _in_role(
     """The engine of a store that is, or was, a master or a copy, before anything is put."""
     if replication is None:
         if engine.layout.replication.exists():
-            from rocketstore.replication.roles import take_plain_role
+            from rocketstore.replication.role.startup import take_plain_role
 
             take_plain_role(engine)
         return engine

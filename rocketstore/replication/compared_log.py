@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from rocketstore.errors import BackpressureError
 from rocketstore.log.layout.store_json import load_store_state
-from rocketstore.replication.master_state import become_copy
 from rocketstore.replication.protocol.frames import TAIL_MOST
 from rocketstore.replication.protocol.session import Bounds, Identity, Standing
-from rocketstore.replication.state import as_replica, load_state, save_state
+from rocketstore.replication.role.startup import become_copy
+from rocketstore.replication.role.state import as_replica, load_state, save_state
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.replication.state import ReplicationState
+    from rocketstore.replication.role.state import ReplicationState
 
 __all__ = ["CopyLog", "MasterLog"]
 

@@ -27,7 +27,7 @@ from rocketstore.replication.protocol.compression import CODECS, Codec
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
 from rocketstore.replication.protocol.session import ReplicaSession
-from rocketstore.replication.state import load_state, save_state
+from rocketstore.replication.role.state import load_state, save_state
 from rocketstore.replication.transport import connected
 
 if TYPE_CHECKING:

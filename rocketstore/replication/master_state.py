@@ -1,9 +1,4 @@
-"""What a master keeps besides its log, in a copy: offsets of groups, and how far its services are.
-
-Offsets of groups come from the master. How far delivery of delayed messages is, each store finds in
-its log: what it knows of that holds for the log that it wrote itself, and is forgotten once another
-store writes it.
-"""
+"""Offsets of the master's groups, in a copy."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import ReplicationError, RocketStoreError
-from rocketstore.log.recovery.losses import forget_delays
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.protocol.offsets import CHANGES_SHARE, TABLE
 from rocketstore.replication.transport import in_thread
@@ -24,7 +18,7 @@ if TYPE_CHECKING:
 
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["KeptOffsets", "become_copy", "keep_group_offsets"]
+__all__ = ["KeptOffsets", "keep_group_offsets"]
 
 #: Before offsets that could not be stored are tried again, seconds.
 AGAIN_S: Final = 1.0
@@ -48,15 +42,6 @@ def keep_group_offsets(
         DiskFullError, OSError: nothing is stored; with EFBIG as it could not be read again.
     """
     engine.offsets.take_from_master(groups, whole=whole)
-
-
-def become_copy(engine: WritingEngine) -> None:
-    """Called before the store is a copy on the disk: another one delivers what is delayed.
-
-    Raises:
-        OSError: it is not forgotten.
-    """
-    forget_delays(engine.layout)
 
 
 class KeptOffsets:

@@ -32,7 +32,7 @@ from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
-from rocketstore.replication.state import load_state, note_stopped
+from rocketstore.replication.role.state import load_state, note_stopped
 from rocketstore.replication.transport import LoopThread, connected, end_tasks
 from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames

@@ -14,7 +14,7 @@ from rocketstore.replication.protocol.compression import CODECS, Codec, CodecNam
 from rocketstore.values.arguments import YEAR_S
 
 if TYPE_CHECKING:
-    from rocketstore.replication.lease import Lease
+    from rocketstore.replication.role.lease import Lease
 
 __all__ = ["Master", "Protocol", "Replica"]
 

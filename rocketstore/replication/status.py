@@ -9,8 +9,8 @@ from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.replication.broker.asking import BrokerService
 from rocketstore.replication.broker.side_files import DELAY_FILE
 from rocketstore.replication.replica import MustOpenAgainError, ReplicaService
+from rocketstore.replication.role.state import ReplicationState, load_state
 from rocketstore.replication.serving.master import MasterService
-from rocketstore.replication.state import ReplicationState, load_state
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:

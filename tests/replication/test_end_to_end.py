@@ -25,7 +25,7 @@ from rocketstore.replication import promote
 from rocketstore.replication.protocol.epochs import with_promotion
 from rocketstore.replication.protocol.session import Identity
 from rocketstore.replication.replica import MustOpenAgainError
-from rocketstore.replication.state import load_state
+from rocketstore.replication.role.state import load_state
 from rocketstore.tools import verify
 from tests.replication.certificates import contexts
 from tests.replication.copies import (

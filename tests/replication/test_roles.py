@@ -18,18 +18,18 @@ from rocketstore import (
     StoreLockedError,
 )
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication import roles
 from rocketstore.replication.compared_log import CopyLog
-from rocketstore.replication.lease import FileLease, keep_lease
-from rocketstore.replication.promotion import promote
 from rocketstore.replication.protocol.session import Identity
-from rocketstore.replication.roles import (
+from rocketstore.replication.role import startup as roles
+from rocketstore.replication.role.lease import FileLease, keep_lease
+from rocketstore.replication.role.promotion import promote
+from rocketstore.replication.role.startup import (
     fence_of,
     take_master_role,
     take_plain_role,
     take_replica_role,
 )
-from rocketstore.replication.state import ReplicationState, load_state, save_state
+from rocketstore.replication.role.state import ReplicationState, load_state, save_state
 from tests.support.small_store import open_small
 from tests.support.waiting import wait_until
 

@@ -21,7 +21,7 @@ from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.rocketmq_json import read_json
 from rocketstore.log.recovery.fingerprint import DISCARDED
-from rocketstore.replication.state import load_state
+from rocketstore.replication.role.state import load_state
 from rocketstore.tools._verify.broker import check_side_file
 from rocketstore.tools._verify.holes import hole_at
 from rocketstore.values.bounded_json import LIMITS

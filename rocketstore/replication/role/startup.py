@@ -1,4 +1,4 @@
-"""What an open store may do by its role: begin an epoch, follow, or take no puts as a fenced one.
+"""The role that a store takes at its open: to begin an epoch, follow, or take no puts, fenced.
 
 Each open for writing of a store that was a master or a replica takes a role before anything else is
 put: a plain open is that of a master, too, whose log the replicas have up to an epoch.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import FencedError, ReplicaStoreError
 from rocketstore.log.commitlog.running_flags import Reason
-from rocketstore.replication.master_state import become_copy
-from rocketstore.replication.state import (
+from rocketstore.log.recovery.losses import forget_delays
+from rocketstore.replication.role.state import (
     ReplicationState,
     as_master,
     fenced,
@@ -26,7 +26,14 @@ from rocketstore.replication.state import (
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["Fence", "fence_of", "take_master_role", "take_plain_role", "take_replica_role"]
+__all__ = [
+    "Fence",
+    "become_copy",
+    "fence_of",
+    "take_master_role",
+    "take_plain_role",
+    "take_replica_role",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +174,16 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
         return replace(state, role="replica")
     save_state(engine.layout, state)
     return state
+
+
+def become_copy(engine: WritingEngine) -> None:
+    """Forgets how far the delivery of delayed messages is: that holds for a log that this store
+    wrote itself. Called before the store is a copy on the disk.
+
+    Raises:
+        OSError: it is not forgotten.
+    """
+    forget_delays(engine.layout)
 
 
 def _check_master(engine: WritingEngine, state: ReplicationState | None) -> None:
