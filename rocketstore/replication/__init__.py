@@ -9,8 +9,8 @@ Read in this order:
     door: how that open makes a store a master or a copy. status: how far master and copies are.
     protocol: a package, the frames between master and copy.
     role: a package, which store is the master, and what each may do.
-    addresses: their text, and what the system finds for it.
-    transport: the thread, the loop and the connections. floods: the time that peers take of it.
+    transport: a package, the thread, the loop and the connections.
+    floods: the time that peers take of the loop.
     warnings: lines in the log about peers.
     compared_log: what both ends ask the log of their store.
     serving: a package, how the log of a master goes out, and how far n machines have it.

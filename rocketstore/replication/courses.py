@@ -28,7 +28,7 @@ from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
 from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.role.state import load_state, save_state
-from rocketstore.replication.transport import connected
+from rocketstore.replication.transport.channels import connected
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.errors import ReplicationError, RocketStoreError
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.protocol.offsets import CHANGES_SHARE, TABLE
-from rocketstore.replication.transport import in_thread
+from rocketstore.replication.transport.loop import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -33,7 +33,8 @@ from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
 from rocketstore.replication.role.state import load_state, note_stopped
-from rocketstore.replication.transport import LoopThread, connected, end_tasks
+from rocketstore.replication.transport.channels import connected
+from rocketstore.replication.transport.loop import LoopThread, end_tasks
 from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from rocketstore.replication.protocol.compression import CodecName
     from rocketstore.replication.protocol.link import Buffer, ReplicaLink
     from rocketstore.replication.settings import Replica
-    from rocketstore.replication.transport import Channel
+    from rocketstore.replication.transport.channels import Channel
 
 __all__ = ["MustOpenAgainError", "ReplicaService", "first_contact"]
 

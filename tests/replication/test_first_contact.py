@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.replication import replica, transport
+from rocketstore.replication import replica
 from rocketstore.replication.serving import strangers
+from rocketstore.replication.transport import channels
 from tests.replication.copies import (
     caught_up,
     copy_of,
@@ -52,7 +53,7 @@ def hanging_lookup(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
         raise socket.gaierror(socket.EAI_AGAIN, "no answer")
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(transport, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(channels, "HANDSHAKE_S", 0.3)
     yield asked
     answers.set()
 

@@ -18,7 +18,7 @@ import pytest
 
 from rocketstore import ReplicationError, StoreLockedError
 from rocketstore.engine.shutdown import StillRunsError
-from rocketstore.replication import floods, promote, replica, transport
+from rocketstore.replication import floods, promote, replica
 from rocketstore.replication.floods import Floods
 from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.classic import REPORT
@@ -34,6 +34,7 @@ from rocketstore.replication.protocol.session import (
 )
 from rocketstore.replication.serving import master as serving_master
 from rocketstore.replication.serving import sender
+from rocketstore.replication.transport import channels, loop
 from tests.replication.certificates import contexts
 from tests.replication.copies import (
     address_of,
@@ -98,7 +99,7 @@ async def _others(stop: asyncio.Event) -> int:
     return turns
 
 
-async def _turns_beside(channel: transport.Channel, size: int, reads: int) -> int:
+async def _turns_beside(channel: channels.Channel, size: int, reads: int) -> int:
     """How often another task came to run while so many bytes were read that were there already."""
     stop, buffer = asyncio.Event(), memoryview(bytearray(size))
     others = asyncio.create_task(_others(stop))
@@ -115,7 +116,7 @@ def test_reads_that_never_wait_leave_others_their_turn(size: int) -> None:
         with here, there:
             here.setblocking(False)
             there.sendall(bytes(64 * size))
-            return await _turns_beside(transport._Plain(here, "peer"), size, 64)
+            return await _turns_beside(channels._Plain(here, "peer"), size, 64)
 
     assert asyncio.run(scene()) > 1
 
@@ -127,7 +128,7 @@ def test_so_do_reads_through_tls() -> None:
     async def scene() -> int:
         reader = asyncio.StreamReader()
         reader.feed_data(bytes(64))
-        return await _turns_beside(transport._Encrypted(reader, Writer(), "peer"), 1, 64)  # type: ignore[arg-type]
+        return await _turns_beside(channels._Encrypted(reader, Writer(), "peer"), 1, 64)  # type: ignore[arg-type]
 
     assert asyncio.run(scene()) > 1
 
@@ -150,7 +151,7 @@ def test_tls_reads_little_ahead_of_the_loop(certificate: Path) -> None:
             thread = threading.Thread(target=send, args=[listener.getsockname()], daemon=True)
             thread.start()
             here, _ = listener.accept()
-        channel: Any = await transport.accepted(here, "peer", server)
+        channel: Any = await channels.accepted(here, "peer", server)
         reader = channel._reader
         async with asyncio.timeout(PATIENCE_S):
             while not reader._paused:
@@ -160,7 +161,7 @@ def test_tls_reads_little_ahead_of_the_loop(certificate: Path) -> None:
         await asyncio.to_thread(thread.join)
         return kept
 
-    assert asyncio.run(scene()) < transport.TLS_PENDING_BYTES
+    assert asyncio.run(scene()) < channels.TLS_PENDING_BYTES
 
 
 @pytest.mark.parametrize("kind", ["own", "tls", "rocketmq"])
@@ -361,7 +362,7 @@ def test_a_copy_whose_thread_goes_on_stays_locked(
             caught_up(copy, master)
         with monkeypatch.context() as patched:
             patched.setattr(replica.ReplicaService, "follow", hold)
-            patched.setattr(transport, "STOP_S", 0.05)
+            patched.setattr(loop, "STOP_S", 0.05)
             copy = open_copy(tmp_path / "c", master)
             service = copy_of(copy)
             wait_until(held.is_set)

@@ -40,7 +40,7 @@ UNFLUSHED = {**STILL, "flush_timed": True, "durability": "memory", "visible": "f
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that no slow machine reaches, and offsets that travel with the last word alone."""
     monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 100.0)
-    monkeypatch.setattr("rocketstore.replication.transport.STOP_S", 200.0)
+    monkeypatch.setattr("rocketstore.replication.transport.loop.STOP_S", 200.0)
     monkeypatch.setattr("rocketstore.replication.replica.LAST_OFFSETS_S", 100.0)
     monkeypatch.setattr("rocketstore.replication.serving.sent_offsets.OFFSETS_EVERY_S", 1e6)
 

@@ -25,7 +25,7 @@ REASONS = {
     "spark/frame.py: Lock": "for a setting of a Spark session; a face has no native part",
     "spark/lag.py: Lock": "taken by threads of Spark, which no handler interrupts",
     "replication/master_state.py: Event": "of the loop of replication, in a thread of its own",
-    "replication/transport.py: Event": "of the loop of replication",
+    "replication/transport/channels.py: Event": "of the loop of replication",
     "replication/serving/sender.py: Event": "of the loop of replication",
     "replication/replica.py: Event": "of the loop of replication",
     "replication/replica.py: Lock": "of the loop of replication",

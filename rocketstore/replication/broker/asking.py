@@ -20,13 +20,14 @@ from rocketstore.replication.broker.side_files import (
     SideFile,
     write_delay_offsets,
 )
-from rocketstore.replication.transport import LoopThread, connected
+from rocketstore.replication.transport.channels import connected
+from rocketstore.replication.transport.loop import LoopThread
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.replication.settings import Replica
-    from rocketstore.replication.transport import Channel
+    from rocketstore.replication.transport.channels import Channel
 
 __all__ = ["BrokerService"]
 

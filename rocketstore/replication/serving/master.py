@@ -29,7 +29,8 @@ from rocketstore.replication.serving.quorum import Quorum
 from rocketstore.replication.serving.sender import ConnectedReplica, ReplicaSender
 from rocketstore.replication.serving.strangers import WAITING_MOST, WaitingRoom
 from rocketstore.replication.settings import Master
-from rocketstore.replication.transport import LoopThread, accept, accepted, end_tasks, listener
+from rocketstore.replication.transport.channels import accept, accepted, listener
+from rocketstore.replication.transport.loop import LoopThread, end_tasks
 from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames
 

@@ -25,14 +25,14 @@ from rocketstore.replication.protocol.link import (
 )
 from rocketstore.replication.serving.pace import LagTimes, Pace, Rate
 from rocketstore.replication.serving.sent_offsets import OFFSETS_EVERY_S, SentOffsets
-from rocketstore.replication.transport import end_tasks, in_thread
+from rocketstore.replication.transport.loop import end_tasks, in_thread
 
 if TYPE_CHECKING:
     from rocketstore.replication.floods import Floods
     from rocketstore.replication.protocol.compression import CodecName
     from rocketstore.replication.serving.log_source import LogSource
     from rocketstore.replication.settings import Master
-    from rocketstore.replication.transport import Channel
+    from rocketstore.replication.transport.channels import Channel
 
 __all__ = ["ConnectedReplica", "ReplicaSender"]
 
