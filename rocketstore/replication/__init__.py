@@ -14,9 +14,7 @@ Read in this order:
     warnings: lines in the log about peers.
     compared_log: what both ends ask the log of their store.
     serving: a package, how the log of a master goes out, and how far n machines have it.
-    master_state: offsets of the master's groups, in a copy.
-    incoming: received bytes, as whole records.
-    courses: one connection of a copy: what it asks for, compares and appends. replica: its thread.
+    replica: a package, how the log of a master comes to a copy.
     broker: a package, state of a RocketMQ broker that is not in its log.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.replication.broker.asking import BrokerService
 from rocketstore.replication.broker.side_files import DELAY_FILE
-from rocketstore.replication.replica import MustOpenAgainError, ReplicaService
+from rocketstore.replication.replica.service import MustOpenAgainError, ReplicaService
 from rocketstore.replication.role.state import ReplicationState, load_state
 from rocketstore.replication.serving.master import MasterService
 from rocketstore.values.public import public

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from rocketstore import DivergedError, ReplicaStoreError, ReplicationError, Store
-from rocketstore.replication.incoming import Incoming
 from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES, ClassicReplicaLink
 from rocketstore.replication.protocol.link import Data, Heartbeat
+from rocketstore.replication.replica.records import Incoming
 from tests.replication.copies import open_copy, put_some
 from tests.support.small_store import SEGMENT, log_bytes, open_small
 from tests.support.waiting import pause, wait_until

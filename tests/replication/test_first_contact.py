@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.replication import replica
+from rocketstore.replication.replica import service as replica_service
 from rocketstore.replication.serving import strangers
 from rocketstore.replication.transport import channels
 from tests.replication.copies import (
@@ -65,8 +65,8 @@ def names_of_threads() -> list[str]:
 def test_an_interrupt_ends_an_open_that_waits_for_the_master(
     tmp_path: Path, silent_master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "ANSWER_S", HANGS_S)
-    monkeypatch.setattr(replica, "PROOF_S", HANGS_S)
+    monkeypatch.setattr(replica_service, "ANSWER_S", HANGS_S)
+    monkeypatch.setattr(replica_service, "PROOF_S", HANGS_S)
     with open_small(tmp_path / "copy"):
         pass
 

@@ -18,9 +18,8 @@ import pytest
 
 from rocketstore import ReplicationError, StoreLockedError
 from rocketstore.engine.shutdown import StillRunsError
-from rocketstore.replication import floods, promote, replica
+from rocketstore.replication import floods, promote
 from rocketstore.replication.floods import Floods
-from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.classic import REPORT
 from rocketstore.replication.protocol.epochs import Epoch
 from rocketstore.replication.protocol.frames import Accept, Kind, frame
@@ -32,6 +31,8 @@ from rocketstore.replication.protocol.session import (
     MasterSession,
     ReplicaSession,
 )
+from rocketstore.replication.replica.received_offsets import KeptOffsets
+from rocketstore.replication.replica.service import LAST_OFFSETS_S, ReplicaService
 from rocketstore.replication.serving import master as serving_master
 from rocketstore.replication.serving import sender
 from rocketstore.replication.transport import channels, loop
@@ -342,7 +343,7 @@ def test_no_close_waits_for_a_log_that_does_not_come() -> None:
             await kept.keep()
 
     asyncio.run(scene())
-    assert max(replica.LAST_OFFSETS_S, serving_master.LEAVE_S) < 1
+    assert max(LAST_OFFSETS_S, serving_master.LEAVE_S) < 1
 
 
 def test_a_copy_whose_thread_goes_on_stays_locked(
@@ -361,7 +362,7 @@ def test_a_copy_whose_thread_goes_on_stays_locked(
         with open_copy(tmp_path / "c", master) as copy:
             caught_up(copy, master)
         with monkeypatch.context() as patched:
-            patched.setattr(replica.ReplicaService, "follow", hold)
+            patched.setattr(ReplicaService, "follow", hold)
             patched.setattr(loop, "STOP_S", 0.05)
             copy = open_copy(tmp_path / "c", master)
             service = copy_of(copy)

@@ -13,10 +13,10 @@ import pytest
 
 import rocketstore
 from rocketstore.replication import promote
-from rocketstore.replication.courses import CopiedLog
-from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.link import Ended, Offsets
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
+from rocketstore.replication.replica.received_offsets import KeptOffsets
+from rocketstore.replication.replica.receiver import CopiedLog
 from tests.replication import ends, masters
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import (
@@ -41,7 +41,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that no slow machine reaches, and offsets that travel with the last word alone."""
     monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 100.0)
     monkeypatch.setattr("rocketstore.replication.transport.loop.STOP_S", 200.0)
-    monkeypatch.setattr("rocketstore.replication.replica.LAST_OFFSETS_S", 100.0)
+    monkeypatch.setattr("rocketstore.replication.replica.service.LAST_OFFSETS_S", 100.0)
     monkeypatch.setattr("rocketstore.replication.serving.sent_offsets.OFFSETS_EVERY_S", 1e6)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rocketstore import DivergedError, ReplicationError
-from rocketstore.replication import replica, warnings
+from rocketstore.replication import warnings
 from rocketstore.replication.protocol.frames import (
     DATA_MOST,
     HEADER,
@@ -27,6 +27,7 @@ from rocketstore.replication.protocol.frames import (
 )
 from rocketstore.replication.protocol.handshake import ERROR, FinalError
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
+from rocketstore.replication.replica import service as replica_service
 from rocketstore.replication.serving import sender, strangers
 from rocketstore.replication.warnings import LINES_MOST, Warnings
 from tests.replication.copies import (
@@ -105,7 +106,7 @@ def test_no_stranger_stops_a_copy_that_has_a_key(tmp_path: Path, rng: random.Ran
             open_copy(tmp_path / f"c{number}", link.address, key=KEY) as copy,
         ):
             service = copy_of(copy)
-            wait_until(lambda came=came: len(came) > 2 * replica.SAME_FAILURES_MOST)
+            wait_until(lambda came=came: len(came) > 2 * replica_service.SAME_FAILURES_MOST)
             wait_until(lambda it=service: isinstance(it.last_error, ReplicationError))
             assert service.error is None
             with open_master(tmp_path / f"m{number}", key=KEY) as master:
@@ -126,7 +127,7 @@ def test_a_stranger_that_goes_on_talking_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Single bytes keep no copy from its master."""
-    monkeypatch.setattr(replica, "PROOF_S", 0.3)
+    monkeypatch.setattr(replica_service, "PROOF_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
 

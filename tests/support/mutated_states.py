@@ -26,7 +26,7 @@ from typing import Any
 
 import rocketstore
 import rocketstore.consumer
-import rocketstore.replication.replica
+import rocketstore.replication.replica.service
 import rocketstore.replication.serving.master
 import rocketstore.services.delay.service
 import rocketstore.tools

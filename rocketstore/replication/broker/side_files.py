@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.layout.rocketmq_json import json_text, write_with_copy
 from rocketstore.replication.broker import answers
-from rocketstore.replication.master_state import keep_group_offsets
+from rocketstore.replication.replica.received_offsets import keep_group_offsets
 from rocketstore.services.delay.progress import Progress, save
 from rocketstore.values.bounded_json import LIMITS, weigh
 

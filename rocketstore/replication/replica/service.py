@@ -18,7 +18,12 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.replication.courses import (
+from rocketstore.replication.floods import Floods
+from rocketstore.replication.protocol.compression import codec_name
+from rocketstore.replication.protocol.handshake import FinalError
+from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
+from rocketstore.replication.replica.received_offsets import KeptOffsets
+from rocketstore.replication.replica.receiver import (
     ANSWER_S,
     ClassicCourse,
     CopiedLog,
@@ -27,11 +32,6 @@ from rocketstore.replication.courses import (
     last_file_of,
     link_and_course,
 )
-from rocketstore.replication.floods import Floods
-from rocketstore.replication.master_state import KeptOffsets
-from rocketstore.replication.protocol.compression import codec_name
-from rocketstore.replication.protocol.handshake import FinalError
-from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
 from rocketstore.replication.role.state import load_state, note_stopped
 from rocketstore.replication.transport.channels import connected
 from rocketstore.replication.transport.loop import LoopThread, end_tasks

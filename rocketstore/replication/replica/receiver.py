@@ -17,7 +17,6 @@ from rocketstore._native.format.scanner import SearchBudget, resynchronise
 from rocketstore.errors import BackpressureError, ReplicationError
 from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.replication.compared_log import CopyLog
-from rocketstore.replication.incoming import Incoming, Piece
 from rocketstore.replication.protocol.classic_replica import (
     OVERLAP_BYTES,
     ClassicReplicaLink,
@@ -27,6 +26,7 @@ from rocketstore.replication.protocol.compression import CODECS, Codec
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
 from rocketstore.replication.protocol.session import ReplicaSession
+from rocketstore.replication.replica.records import Incoming, Piece
 from rocketstore.replication.role.state import load_state, save_state
 from rocketstore.replication.transport.channels import connected
 
