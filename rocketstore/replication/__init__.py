@@ -13,7 +13,7 @@ Read in this order:
     floods: the time that peers take of the loop.
     warnings: lines in the log about peers.
     compared_log: what both ends ask the log of their store.
-    serving: a package, how the log of a master goes out, and how far n machines have it.
+    master: a package, how the log of a master goes out, and how far n machines have it.
     replica: a package, how the log of a master comes to a copy.
     broker: a package, state of a RocketMQ broker that is not in its log.
 

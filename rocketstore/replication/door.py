@@ -8,10 +8,10 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
 from rocketstore.replication.broker.asking import BrokerService
+from rocketstore.replication.master.service import begin_master
 from rocketstore.replication.replica.service import ReplicaService, first_contact
 from rocketstore.replication.role.lease import keep_lease
 from rocketstore.replication.role.startup import take_master_role, take_replica_role
-from rocketstore.replication.serving.master import begin_master
 from rocketstore.replication.settings import Master, Replica
 
 if TYPE_CHECKING:

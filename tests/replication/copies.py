@@ -11,9 +11,9 @@ from typing import Any
 
 from rocketstore import RocketStoreError, Store
 from rocketstore.replication import Master, Replica
+from rocketstore.replication.master.service import MasterService, master_of
 from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.replica.service import ReplicaService
-from rocketstore.replication.serving.master import MasterService, master_of
 from tests.replication.ends import Log
 from tests.support.small_store import SEGMENT, log_bytes, open_small
 from tests.support.waiting import wait_until

@@ -19,7 +19,7 @@ from typing import Any
 
 import rocketstore
 from rocketstore.replication import Master
-from rocketstore.replication.serving.master import master_of
+from rocketstore.replication.master.service import master_of
 from tests.support.waiting import pause, wait_until
 
 __all__ = ["putting_master"]

@@ -17,7 +17,7 @@ import rocketstore
 from rocketstore import ConfigError, PutResult, Store, aio
 from rocketstore.errors import FencedError, ReplicaStoreError, StoreReadOnlyError
 from rocketstore.replication import Master, Replica
-from rocketstore.replication.serving import sender
+from rocketstore.replication.master import sender
 from tests.replication.copies import PATIENT
 from tests.support.ports import free_address
 from tests.support.small_store import SMALL, open_small

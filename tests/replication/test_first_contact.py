@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketstore.replication.master import strangers
 from rocketstore.replication.replica import service as replica_service
-from rocketstore.replication.serving import strangers
 from rocketstore.replication.transport import channels
 from tests.replication.copies import (
     caught_up,

@@ -20,6 +20,8 @@ from rocketstore import ReplicationError, StoreLockedError
 from rocketstore.engine.shutdown import StillRunsError
 from rocketstore.replication import floods, promote
 from rocketstore.replication.floods import Floods
+from rocketstore.replication.master import sender
+from rocketstore.replication.master import service as master_service
 from rocketstore.replication.protocol.classic import REPORT
 from rocketstore.replication.protocol.epochs import Epoch
 from rocketstore.replication.protocol.frames import Accept, Kind, frame
@@ -33,8 +35,6 @@ from rocketstore.replication.protocol.session import (
 )
 from rocketstore.replication.replica.received_offsets import KeptOffsets
 from rocketstore.replication.replica.service import LAST_OFFSETS_S, ReplicaService
-from rocketstore.replication.serving import master as serving_master
-from rocketstore.replication.serving import sender
 from rocketstore.replication.transport import channels, loop
 from tests.replication.certificates import contexts
 from tests.replication.copies import (
@@ -343,7 +343,7 @@ def test_no_close_waits_for_a_log_that_does_not_come() -> None:
             await kept.keep()
 
     asyncio.run(scene())
-    assert max(LAST_OFFSETS_S, serving_master.LEAVE_S) < 1
+    assert max(LAST_OFFSETS_S, master_service.LEAVE_S) < 1
 
 
 def test_a_copy_whose_thread_goes_on_stays_locked(

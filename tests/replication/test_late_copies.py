@@ -15,7 +15,7 @@ from rocketstore import ReplicaTimeoutError, ReplicationError, Store
 from rocketstore._native.append.copies import Copies
 from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.serving.quorum import NOT_CONNECTED, Quorum
+from rocketstore.replication.master.quorum import NOT_CONNECTED, Quorum
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import (
     Peer,

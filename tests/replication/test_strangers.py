@@ -17,6 +17,7 @@ import pytest
 
 from rocketstore import DivergedError, ReplicationError
 from rocketstore.replication import warnings
+from rocketstore.replication.master import sender, strangers
 from rocketstore.replication.protocol.frames import (
     DATA_MOST,
     HEADER,
@@ -28,7 +29,6 @@ from rocketstore.replication.protocol.frames import (
 from rocketstore.replication.protocol.handshake import ERROR, FinalError
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
 from rocketstore.replication.replica import service as replica_service
-from rocketstore.replication.serving import sender, strangers
 from rocketstore.replication.warnings import LINES_MOST, Warnings
 from tests.replication.copies import (
     address_of,

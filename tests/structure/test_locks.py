@@ -26,7 +26,7 @@ REASONS = {
     "spark/lag.py: Lock": "taken by threads of Spark, which no handler interrupts",
     "replication/replica/received_offsets.py: Event": "of the loop of replication",
     "replication/transport/channels.py: Event": "of the loop of replication",
-    "replication/serving/sender.py: Event": "of the loop of replication",
+    "replication/master/sender.py: Event": "of the loop of replication",
     "replication/replica/service.py: Event": "of the loop of replication",
     "replication/replica/service.py: Lock": "of the loop of replication",
 }

@@ -26,8 +26,8 @@ from typing import Any
 
 import rocketstore
 import rocketstore.consumer
+import rocketstore.replication.master.service
 import rocketstore.replication.replica.service
-import rocketstore.replication.serving.master
 import rocketstore.services.delay.service
 import rocketstore.tools
 from rocketstore.replication import Master

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReplicationError
+from rocketstore.replication.master.rates import LagTimes, Pace, Rate
+from rocketstore.replication.master.sent_offsets import OFFSETS_EVERY_S, SentOffsets
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.link import (
     Acknowledged,
@@ -23,14 +25,12 @@ from rocketstore.replication.protocol.link import (
     Fenced,
     MasterLink,
 )
-from rocketstore.replication.serving.pace import LagTimes, Pace, Rate
-from rocketstore.replication.serving.sent_offsets import OFFSETS_EVERY_S, SentOffsets
 from rocketstore.replication.transport.loop import end_tasks, in_thread
 
 if TYPE_CHECKING:
     from rocketstore.replication.floods import Floods
+    from rocketstore.replication.master.log_source import LogSource
     from rocketstore.replication.protocol.compression import CodecName
-    from rocketstore.replication.serving.log_source import LogSource
     from rocketstore.replication.settings import Master
     from rocketstore.replication.transport.channels import Channel
 

@@ -18,16 +18,16 @@ from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, StoreClosedError
 from rocketstore.replication.compared_log import MasterLog
 from rocketstore.replication.floods import Floods
+from rocketstore.replication.master.log_source import log_source_of
+from rocketstore.replication.master.quorum import Quorum
+from rocketstore.replication.master.sender import ConnectedReplica, ReplicaSender
+from rocketstore.replication.master.strangers import WAITING_MOST, WaitingRoom
 from rocketstore.replication.protocol.classic import ClassicMasterLink
 from rocketstore.replication.protocol.link import MasterLink
 from rocketstore.replication.protocol.session import MasterSession
 from rocketstore.replication.role.lease import keep_lease
 from rocketstore.replication.role.startup import fence_of, take_master_role
 from rocketstore.replication.role.state import load_state
-from rocketstore.replication.serving.log_source import log_source_of
-from rocketstore.replication.serving.quorum import Quorum
-from rocketstore.replication.serving.sender import ConnectedReplica, ReplicaSender
-from rocketstore.replication.serving.strangers import WAITING_MOST, WaitingRoom
 from rocketstore.replication.settings import Master
 from rocketstore.replication.transport.channels import accept, accepted, listener
 from rocketstore.replication.transport.loop import LoopThread, end_tasks
