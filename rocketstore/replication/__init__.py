@@ -6,7 +6,7 @@ no checksum; that of rocketstore adds both.
 
 Read in this order:
     settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
-    door: how that open makes a store a master or a copy. status: how far master and copies are.
+    open: how that open makes a store a master or a copy. status: how far master and copies are.
     protocol: a package, the frames between master and copy.
     role: a package, which store is the master, and what each may do.
     transport: a package, the thread, the loop and the connections.

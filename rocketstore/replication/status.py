@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.replication.broker.asking import BrokerService
+from rocketstore.replication.broker.service import BrokerService
 from rocketstore.replication.broker.side_files import DELAY_FILE
 from rocketstore.replication.master.service import MasterService
 from rocketstore.replication.replica.service import MustOpenAgainError, ReplicaService

@@ -30,7 +30,7 @@ ALLOWED = {
     "process/test_signals_in_close.py": "a signal in the middle of a call",
     "power_loss/oracle.py": "looks again for deliveries, with a deadline",
     "power_loss/writer.py": "looks again for deliveries, with a deadline",
-    "replication/test_door.py": "an answer that takes its time; what gets due; what is lacked",
+    "replication/test_open.py": "an answer that takes its time; what gets due; what is lacked",
     "replication/hostile_peers.py": "a peer that was refused, before it connects again",
     "replication/test_floods.py": "looks again until a reader is paused, with a deadline",
     "replication/etcd_machine.py": "puts at a rate, until it is killed",

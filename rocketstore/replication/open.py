@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
-from rocketstore.replication.broker.asking import BrokerService
+from rocketstore.replication.broker.service import BrokerService
 from rocketstore.replication.master.service import begin_master
 from rocketstore.replication.replica.service import ReplicaService, first_contact
 from rocketstore.replication.role.lease import keep_lease
