@@ -9,9 +9,7 @@ Read in this order:
     open: how that open makes a store a master or a copy. status: how far master and copies are.
     protocol: a package, the frames between master and copy.
     role: a package, which store is the master, and what each may do.
-    transport: a package, the thread, the loop and the connections.
-    floods: the time that peers take of the loop.
-    warnings: lines in the log about peers.
+    transport: a package, the thread, the loop and the connections, and what peers may cost.
     compared_log: what both ends ask the log of their store.
     master: a package, how the log of a master goes out, and how far n machines have it.
     replica: a package, how the log of a master comes to a copy.

@@ -265,7 +265,7 @@ def test_a_replica_that_is_seen_to_lack_nothing_counts() -> None:
         nothing,
         nothing,
         nothing,
-        floods=nothing,
+        throttle=nothing,
     )
     sender.position = 100
     sender._times.note_end(100)

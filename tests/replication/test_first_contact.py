@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.replication.master import strangers
 from rocketstore.replication.replica import service as replica_service
 from rocketstore.replication.transport import channels
+from rocketstore.replication.transport.limits import PendingConnections
 from tests.replication.copies import (
     caught_up,
     copy_of,
@@ -122,7 +122,7 @@ def test_a_master_that_ends_at_once_closes_what_it_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that is cancelled before it began runs no line of its own."""
-    monkeypatch.setattr(strangers.WaitingRoom, "enter", lambda self, task, peer: task.cancel())
+    monkeypatch.setattr(PendingConnections, "add", lambda self, task, peer: task.cancel())
     with open_master(tmp_path) as master:
         host, port = service_of(master).address.split(":")
         gc.collect()  # what others have left

@@ -18,8 +18,7 @@ import pytest
 
 from rocketstore import ReplicationError, StoreLockedError
 from rocketstore.engine.shutdown import StillRunsError
-from rocketstore.replication import floods, promote
-from rocketstore.replication.floods import Floods
+from rocketstore.replication import promote
 from rocketstore.replication.master import sender
 from rocketstore.replication.master import service as master_service
 from rocketstore.replication.protocol.classic import REPORT
@@ -35,7 +34,7 @@ from rocketstore.replication.protocol.session import (
 )
 from rocketstore.replication.replica.received_offsets import KeptOffsets
 from rocketstore.replication.replica.service import LAST_OFFSETS_S, ReplicaService
-from rocketstore.replication.transport import channels, loop
+from rocketstore.replication.transport import channels, limits, loop
 from tests.replication.certificates import contexts
 from tests.replication.copies import (
     address_of,
@@ -198,18 +197,18 @@ def test_a_copy_that_floods_takes_nothing_from_another_one(
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Floods]:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[limits.Throttle]:
     """Whose pauses there were; none takes time."""
-    found: list[Floods] = []
+    found: list[limits.Throttle] = []
 
-    async def noted(floods: Floods, began_s: float) -> None:
-        found.append(floods)
+    async def noted(throttle: limits.Throttle, began_s: float) -> None:
+        found.append(throttle)
 
-    monkeypatch.setattr(Floods, "pause", noted)
+    monkeypatch.setattr(limits.Throttle, "pause", noted)
     return found
 
 
-def test_all_peers_share_the_pauses(tmp_path: Path, pauses: list[Floods]) -> None:
+def test_all_peers_share_the_pauses(tmp_path: Path, pauses: list[limits.Throttle]) -> None:
     """Of each more waits than one read takes; as many as they are, they take one share."""
     with ExitStack() as stack:
         master = stack.enter_context(open_master(tmp_path))
@@ -231,20 +230,20 @@ def test_the_pauses_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) ->
         slept.append(seconds)
 
     async def scene() -> None:
-        shared = Floods()
+        shared = limits.Throttle()
         await shared.pause(0.0)
         await shared.pause(0.5)
         await shared.pause(1.0)
 
     clock: Any = SimpleNamespace(monotonic=lambda: 100.0, thread_time=lambda: 1.0)
-    monkeypatch.setattr(floods, "time", clock)
-    monkeypatch.setattr(floods, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setattr(limits, "asyncio", SimpleNamespace(sleep=sleep))
     asyncio.run(scene())
-    assert slept == [16, 24, pytest.approx(24 + 16 * floods.READ_S)]
+    assert slept == [16, 24, pytest.approx(24 + 16 * limits.READ_S)]
 
 
 def test_single_frames_that_nothing_asks_for_are_a_flood(
-    tmp_path: Path, pauses: list[Floods], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pauses: list[limits.Throttle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As small as they are; what a copy says of what it is sent is none."""
     monkeypatch.setattr(sender, "ANSWERS_MOST", 8)
@@ -317,7 +316,9 @@ def flooding_master() -> Iterator[tuple[str, threading.Event]]:
             thread.join()
 
 
-def test_a_master_that_floods_holds_up_no_close(tmp_path: Path, pauses: list[Floods]) -> None:
+def test_a_master_that_floods_holds_up_no_close(
+    tmp_path: Path, pauses: list[limits.Throttle]
+) -> None:
     with flooding_master() as (address, begun):
         copy = open_copy(tmp_path, address)
         service = copy_of(copy)

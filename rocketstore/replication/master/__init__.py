@@ -5,7 +5,6 @@ the replica asks, and reports how far n machines have it.
 
 Read in this order:
     quorum: how far n machines have the log.
-    strangers: peers without a proof of what they are: how many, how fast.
     sent_offsets: offsets of groups, as of a moment of the log.
     log_source: the log as it is sent.
     rates: how fast bytes go out, and for how long a replica lags.

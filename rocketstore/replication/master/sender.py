@@ -28,11 +28,11 @@ from rocketstore.replication.protocol.link import (
 from rocketstore.replication.transport.loop import end_tasks, in_thread
 
 if TYPE_CHECKING:
-    from rocketstore.replication.floods import Floods
     from rocketstore.replication.master.log_source import LogSource
     from rocketstore.replication.protocol.compression import CodecName
     from rocketstore.replication.settings import Master
     from rocketstore.replication.transport.channels import Channel
+    from rocketstore.replication.transport.limits import Throttle
 
 __all__ = ["ConnectedReplica", "ReplicaSender"]
 
@@ -94,7 +94,7 @@ class ReplicaSender:
         fenced: Callable[[int], None],
         take_place: Callable[[], None],
         *,
-        floods: Floods,
+        throttle: Throttle,
     ) -> None:
         """`acknowledged(self, synced)`; `idle()`: this one waits until the log has grown and `wake`
         was called; `fenced(epoch)`: the peer knows a later epoch than this store has;
@@ -107,7 +107,7 @@ class ReplicaSender:
         self._idle = idle
         self._fenced = fenced
         self._take_place = take_place
-        self._woken, self._floods = asyncio.Event(), floods
+        self._woken, self._throttle = asyncio.Event(), throttle
         self._replies: deque[Buffer] = deque()
         self._began = self._heard = self._said = time.monotonic()
         self.asked: int | None = None
@@ -195,7 +195,7 @@ class ReplicaSender:
                 self._answer(self.link.replies())
             self._expected -= 1
             if size == len(buffer) or self._expected < 0:
-                await self._floods.pause(began_s)
+                await self._throttle.pause(began_s)
 
     async def _keep_time(self) -> None:
         """Ends a silence, and has a heartbeat sent when one is due: no single wait has a timer."""

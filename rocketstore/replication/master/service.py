@@ -17,11 +17,9 @@ from rocketstore._native.sync.futex import EventFd
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, StoreClosedError
 from rocketstore.replication.compared_log import MasterLog
-from rocketstore.replication.floods import Floods
 from rocketstore.replication.master.log_source import log_source_of
 from rocketstore.replication.master.quorum import Quorum
 from rocketstore.replication.master.sender import ConnectedReplica, ReplicaSender
-from rocketstore.replication.master.strangers import WAITING_MOST, WaitingRoom
 from rocketstore.replication.protocol.classic import ClassicMasterLink
 from rocketstore.replication.protocol.link import MasterLink
 from rocketstore.replication.protocol.session import MasterSession
@@ -30,8 +28,13 @@ from rocketstore.replication.role.startup import fence_of, take_master_role
 from rocketstore.replication.role.state import load_state
 from rocketstore.replication.settings import Master
 from rocketstore.replication.transport.channels import accept, accepted, listener
+from rocketstore.replication.transport.limits import (
+    PENDING_MOST,
+    PendingConnections,
+    Throttle,
+    WarningLimit,
+)
 from rocketstore.replication.transport.loop import LoopThread, end_tasks
-from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
@@ -78,9 +81,9 @@ class MasterService:
         # Replaced as a whole: any thread looks.
         self._senders: Mapping[asyncio.Task[None], ReplicaSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room, self._floods = WaitingRoom(), Floods()
-        self._warnings = (Warnings(), Warnings())  # of strangers, of replicas
-        self._listener = listener(settings.listen, settings.max_replicas + WAITING_MOST)
+        self._pending, self._throttle = PendingConnections(), Throttle()
+        self._warnings = (WarningLimit(), WarningLimit())  # of unknown peers, of replicas
+        self._listener = listener(settings.listen, settings.max_replicas + PENDING_MOST)
         self.address = _text(self._listener.getsockname())
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._moved = EventFd(self._bell)
@@ -169,8 +172,8 @@ class MasterService:
                 task.add_done_callback(self._gone)
                 # Not in the task: one that is cancelled before its first line has no `finally`.
                 task.add_done_callback(lambda _, sock=sock: sock.close())  # type: ignore[misc]
-                self._room.enter(task, address[0])
-                await asyncio.sleep(self._room.pause_s())
+                self._pending.add(task, address[0])
+                await asyncio.sleep(self._pending.pause_s())
         finally:
             try:
                 await self._take_leave()
@@ -204,16 +207,16 @@ class MasterService:
             sender.wake()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
-        self._room.leave(task)
+        self._pending.discard(task)
         self._tasks.discard(task)
 
     def _take_place(self, task: asyncio.Task[None]) -> None:
         """A peer that has proved what it must asks for the log."""
         most = self.settings.max_replicas
-        if len(self._tasks) - len(self._room) >= most:
+        if len(self._tasks) - len(self._pending) >= most:
             self._counts.refused += 1
             raise ReplicationError(f"refused, max_replicas = {most} are connected")
-        self._room.leave(task)
+        self._pending.discard(task)
 
     async def _attend(self, sock: socket.socket, peer: str) -> None:
         """One connection, from its first byte to its last."""
@@ -231,7 +234,7 @@ class MasterService:
                     self._moved.arm,
                     self._hear_of_epoch,
                     partial(self._take_place, task),
-                    floods=self._floods,
+                    throttle=self._throttle,
                 )
                 self._senders = {**self._senders, task: sender}
                 try:

@@ -18,7 +18,6 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.replication.floods import Floods
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
@@ -34,8 +33,8 @@ from rocketstore.replication.replica.receiver import (
 )
 from rocketstore.replication.role.state import load_state, note_stopped
 from rocketstore.replication.transport.channels import connected
+from rocketstore.replication.transport.limits import Throttle, WarningLimit
 from rocketstore.replication.transport.loop import LoopThread, end_tasks
-from rocketstore.replication.warnings import Warnings
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class ReplicaService:
         self._course: Course | None = None
         self._link: ReplicaLink | None = None
         self._failures = (0, "")
-        self._warnings = Warnings()
+        self._warnings = WarningLimit()
         #: Whether what the peer says may stop the copy for good.
         self._believed = False
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -291,7 +290,7 @@ class _Connection:
         self._link = link
         self._course = course
         self._service = service
-        self._sending, self._floods = asyncio.Lock(), Floods()
+        self._sending, self._throttle = asyncio.Lock(), Throttle()
         self.offsets = KeptOffsets(service._engine, service._note, service.listen)
         #: Set when there may be something to report.
         self.moved = asyncio.Event()
@@ -342,7 +341,7 @@ class _Connection:
             await self._ask()
             self._sync(last=size < len(buffer))
             if 2 * (self._service.bytes_received - log_bytes) < size > LITTLE_BYTES:
-                await self._floods.pause(began_s)
+                await self._throttle.pause(began_s)
             course = self._course
             if isinstance(course, ClassicCourse) and course.in_vain:
                 error = course.why_in_vain(await last_file_of(self._service.settings))

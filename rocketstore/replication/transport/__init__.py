@@ -7,6 +7,7 @@ Read in this order:
     loop: the thread with its event loop, and tasks in it.
     addresses: their text, and what the system finds for it.
     channels: connections, made and accepted, with TLS and without.
+    limits: what peers may cost this process.
 
 Imports: system calls, locks and the type of what a protocol sends.
 """
