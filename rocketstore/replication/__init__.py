@@ -10,7 +10,6 @@ Read in this order:
     protocol: a package, the frames between master and copy.
     role: a package, which store is the master, and what each may do.
     transport: a package, the thread, the loop and the connections, and what peers may cost.
-    compared_log: what both ends ask the log of their store.
     master: a package, how the log of a master goes out, and how far n machines have it.
     replica: a package, how the log of a master comes to a copy.
     broker: a package, state of a RocketMQ broker that is not in its log.

@@ -15,8 +15,8 @@ import rocketstore
 from rocketstore.replication import promote
 from rocketstore.replication.protocol.link import Ended, Offsets
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
+from rocketstore.replication.replica.copied_log import CopiedLog
 from rocketstore.replication.replica.received_offsets import KeptOffsets
-from rocketstore.replication.replica.receiver import CopiedLog
 from tests.replication import ends, masters
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import (

@@ -18,8 +18,8 @@ from rocketstore import (
     StoreLockedError,
 )
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.compared_log import CopyLog
 from rocketstore.replication.protocol.session import Identity
+from rocketstore.replication.replica.copied_log import CopiedLog
 from rocketstore.replication.role import startup as roles
 from rocketstore.replication.role.lease import FileLease, keep_lease
 from rocketstore.replication.role.promotion import promote
@@ -114,7 +114,7 @@ def test_old_master_becomes_a_copy_once_accepted_and_keeps_its_history(tmp_path:
     with open_small(tmp_path) as store:
         assert take_replica_role(_engine(store)).role == "replica"
         assert _state(tmp_path).role == "master"
-        CopyLog(_engine(store)).keep(Identity(before.store_id, before.epochs))
+        CopiedLog(_engine(store)).keep(Identity(before.store_id, before.epochs))
     after = _state(tmp_path)
     assert (after.role, after.store_id) == ("replica", before.store_id)
     assert after.epochs[0] == before.epochs[0]

@@ -11,13 +11,12 @@ import ssl
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.sync.futex import EventFd
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, StoreClosedError
-from rocketstore.replication.compared_log import MasterLog
-from rocketstore.replication.master.log_source import log_source_of
+from rocketstore.replication.master.log_source import MasterLog, log_source_of
 from rocketstore.replication.master.quorum import Quorum
 from rocketstore.replication.master.sender import ConnectedReplica, ReplicaSender
 from rocketstore.replication.protocol.classic import ClassicMasterLink
@@ -37,10 +36,7 @@ from rocketstore.replication.transport.limits import (
 from rocketstore.replication.transport.loop import LoopThread, end_tasks
 from rocketstore.values.kept_errors import without_frames
 
-if TYPE_CHECKING:
-    from rocketstore.engine.engine import Engine
-
-__all__ = ["MasterService", "begin_master", "master_of"]
+__all__ = ["MasterService", "begin_master"]
 
 logger = logging.getLogger(__name__)
 
@@ -309,8 +305,3 @@ def begin_master(engine: WritingEngine, settings: Master) -> MasterService:
         keep_lease(engine, settings.lease)
     service.start()
     return service
-
-
-def master_of(engine: Engine) -> MasterService | None:
-    """The master of an open store, if it is one."""
-    return engine.guests.made(MasterService) if isinstance(engine, WritingEngine) else None

@@ -6,6 +6,7 @@ lacks, appends what comes, and reports how far the copy's disk is.
 Read in this order:
     records: received bytes, as whole records.
     received_offsets: offsets of the master's groups, until the log has what they speak of.
+    copied_log: the log of the copy, what its master learns of it, and how it grows and is cut.
     receiver: what one connection asks for, compares and appends.
     service: the thread that follows the master.
 

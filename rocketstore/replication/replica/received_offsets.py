@@ -1,10 +1,13 @@
-"""Offsets of the master's groups, in a copy."""
+"""Offsets of the master's groups, in a copy.
+
+They wait until the log has all that they speak of: an open sets others back to the end of their
+queue.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["KeptOffsets", "keep_group_offsets"]
+__all__ = ["KeptOffsets"]
 
 #: Before offsets that could not be stored are tried again, seconds.
 AGAIN_S: Final = 1.0
@@ -26,22 +29,6 @@ TOO_MANY: Final = (
     f"the master has offsets of more than {TABLE.entries:,} entries: those here stay as they are; "
     "remove groups there"
 )
-
-
-def keep_group_offsets(
-    engine: WritingEngine, groups: Mapping[str, Mapping[int, int]], *, whole: bool
-) -> None:
-    """These are offsets of the master's groups: next queue offsets by queue id of each
-    "topic@group", none of one that is gone. `whole`: the master has no other groups; those that
-    only this copy has stay. Any thread may call it.
-
-    The copy should have all that the offsets speak of: the next open sets others back to the end of
-    their queue.
-
-    Raises:
-        DiskFullError, OSError: nothing is stored; with EFBIG as it could not be read again.
-    """
-    engine.offsets.take_from_master(groups, whole=whole)
 
 
 class KeptOffsets:
@@ -119,7 +106,9 @@ class KeptOffsets:
     async def _store(self, offsets: Offsets) -> bool:
         writing = asyncio.ensure_future(
             in_thread(
-                partial(keep_group_offsets, self._engine, offsets.groups or {}, whole=offsets.whole)
+                partial(
+                    self._engine.offsets.take_from_master, offsets.groups or {}, whole=offsets.whole
+                )
             )
         )
         try:

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.format.scanner import SearchBudget, resynchronise
-from rocketstore.errors import BackpressureError, ReplicationError
-from rocketstore.log.layout.ordered_cut import order_cut
-from rocketstore.replication.compared_log import CopyLog
+from rocketstore.errors import ReplicationError
 from rocketstore.replication.protocol.classic_replica import (
-    OVERLAP_BYTES,
     ClassicReplicaLink,
     Overlap,
 )
@@ -26,195 +20,23 @@ from rocketstore.replication.protocol.compression import CODECS, Codec
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
 from rocketstore.replication.protocol.session import ReplicaSession
-from rocketstore.replication.replica.records import Incoming, Piece
-from rocketstore.replication.role.state import load_state, save_state
+from rocketstore.replication.replica.copied_log import CopiedLog
 from rocketstore.replication.transport.channels import connected
 
 if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.replication.protocol.link import ReplicaLink
     from rocketstore.replication.settings import Replica
 
 __all__ = [
     "ANSWER_S",
     "ClassicCourse",
-    "CopiedLog",
     "Course",
-    "MustOpenAgainError",
     "last_file_of",
     "link_and_course",
 ]
 
-#: Least length of what one append takes, and of a file's view that is compared, bytes.
-APPEND_BYTES: Final = 1 << 20
-#: While more and more comes, a flush is asked for as often as this, bytes: each takes the disk, and
-#: a processor, from the next.
-FLUSH_BYTES: Final = 32 << 20
-#: What is synced where it was received, at most, bytes: less than it takes to wake another thread.
-HERE_BYTES: Final = 256 << 10
-#: A sync that took longer leaves the next ones to the flusher, for so long, seconds.
-QUICK_S: Final = 0.1
-SLOW_FOR_S: Final = 1.0
-#: Before an append is tried again that found no room, seconds.
-ROOM_AGAIN_S: Final = 0.01
 #: Longest wait for the answer to one question, where a master keeps silent, seconds.
 ANSWER_S: Final = 15.0
-DISK: Final = 2
-
-
-class CopiedLog:
-    """The log of a store that is a copy, which grows by whole records."""
-
-    def __init__(self, engine: WritingEngine) -> None:
-        self._engine = engine
-        self._log = engine.commit_log.log
-        self._incoming: Incoming | None = None
-        self._wanted = 0  # up to where a flush was asked for
-        self._slow_until = 0.0
-
-    @property
-    def empty(self) -> bool:
-        return self.end == self.begin
-
-    @property
-    def begin(self) -> int:
-        return self._engine.commit_log.begin_offset
-
-    @property
-    def end(self) -> int:
-        """Everything below was received."""
-        return self._engine.positions.wrote
-
-    @property
-    def synced(self) -> int:
-        """Everything below is on the disk."""
-        return self._engine.positions.flushed
-
-    @property
-    def segment_bytes(self) -> int:
-        return self._engine.config.commit_log_file_size_bytes
-
-    def last_bytes(self) -> tuple[int, bytes]:
-        """Where the last bytes begin that are compared, and these bytes.
-
-        Raises:
-            BackpressureError: they are not on the disk in time.
-        """
-        end, limit_ms = self.end, self._engine.config.sync_flush_timeout_ms
-        if not self._log.wait(end, DISK, limit_ms):
-            raise BackpressureError(f"the copy was not flushed in {limit_ms} ms")
-        start = at = self._record_before(end)
-        found = bytearray()
-        while at < end:
-            file = self._engine.commit_log.queue.find(at)
-            if file is None:
-                raise ReplicationError(f"the copy lacks the file of its bytes at {at}")
-            size = min(end, file.end_offset) - at
-            found += file.view(at - file.start_offset, size)
-            at += size
-        return start, bytes(found)
-
-    def _record_before(self, end: int) -> int:
-        """Where a record begins, or the log, so that its master finds one there, too."""
-        at, files = end - OVERLAP_BYTES, self._engine.commit_log.queue
-        while at > self.begin and (file := files.find(at)) is not None and at > file.start_offset:
-            position, to = at - file.start_offset, min(file.size, end - file.start_offset)
-            found = resynchronise(file, position, to, budget=SearchBudget(), verify=0)
-            if found is not None:
-                return file.start_offset + found
-            if file.end_offset < end:
-                return file.end_offset
-            at = max(at - OVERLAP_BYTES, file.start_offset)
-        return max(at, self.begin)
-
-    def order_cut(self, offset: int) -> MustOpenAgainError:
-        """What lies from `offset` on is not of the master's history; nothing is appended any more."""
-        layout = self._engine.layout
-        state = load_state(layout)
-        if state is not None and state.role == "master":  # first: what is cut was of a master
-            save_state(layout, replace(state, role="replica"))
-        order_cut(layout, offset)
-        return MustOpenAgainError(
-            f"{self._engine.path}: [{offset}, {self.end}) is not of the master's history, and is "
-            "cut off at the next open: close the store, and open it"
-        )
-
-    def go_on(self, offset: int) -> None:
-        """What comes next begins at `offset`: the end of the log, or where an empty one begins.
-
-        Raises:
-            FinalError: no log of ours can begin there.
-        """
-        if offset != self.end and not self.empty:
-            raise ReplicationError(f"the master goes on at {offset}, the copy ends at {self.end}")
-        if offset != self.end and offset % self.segment_bytes:
-            raise FinalError(
-                f"the master's file begins at {offset}, no multiple of {self.segment_bytes}: open "
-                "the copy with the master's commit_log_file_size_bytes"
-            )
-        if offset != self.end and self._engine.commit_log.queue.files:
-            raise FinalError(
-                f"the master goes on at {offset}, and this copy, which is empty, has a file at "
-                f"{self.end}: make a new copy in an empty directory"
-            )
-        config, ring = self._engine.config, self._engine.write.ring
-        record_most = config.record_limit_bytes
-        append_most = max(2 * record_most, APPEND_BYTES) if ring is None else ring.size
-        self._incoming = Incoming(
-            offset, self.segment_bytes, record_most=record_most, append_most=append_most
-        )
-
-    async def take(self, data: memoryview) -> None:
-        """The next bytes. Returns once the log has what is whole of them.
-
-        Raises:
-            ReplicationError: they are no records.
-            StoreFailedError, StoreClosedError, DiskFullError, OSError: as a put.
-        """
-        assert self._incoming is not None
-        for piece in self._incoming.take(data):
-            await self._append(piece)
-
-    def sync_here(self) -> bool:
-        """Brings what was received to the disk before it returns, where that is little, no flush is
-        under way, and the last one was quick: the loop stands still meanwhile. False: it is not.
-
-        Raises:
-            OSError: the store has failed.
-        """
-        end, synced, began = self.end, self.synced, time.monotonic()
-        if self._wanted > synced or end - synced > HERE_BYTES or began < self._slow_until:
-            return False
-        if end > synced:
-            self._engine.write.flusher.flush(alone=True)  # this thread appends
-            if (ended := time.monotonic()) - began > QUICK_S:
-                self._slow_until = ended + SLOW_FOR_S
-        return self.synced >= end
-
-    def sync_soon(self, *, now: bool) -> None:
-        """Has what was received brought to the disk: `now`, as nothing else waits to be received,
-        or once it is much."""
-        end = self.end
-        if end > self._wanted and (now or end - self._wanted >= FLUSH_BYTES):
-            self._wanted = end
-            self._log.request_flush(end)
-
-    async def _append(self, piece: Piece) -> None:
-        while True:
-            try:
-                if piece.offset != self.end:
-                    self._engine.begin_at(piece.offset)
-                self._log.append_raw(piece.offset, piece.data, piece.last_record, piece.stored_ms)
-            except BackpressureError:
-                self._log.request_flush(self.end)
-                await asyncio.sleep(ROOM_AGAIN_S)
-                continue
-            return
-
-
-class MustOpenAgainError(ReplicationError):
-    """The log has to end at another offset than it does, which no open store can do. The order is
-    on the disk; the next open carries it out."""
 
 
 class Course:
@@ -382,7 +204,7 @@ async def last_file_of(settings: Replica) -> int | None:
 
 
 def link_and_course(
-    engine: WritingEngine, settings: Replica, log: CopiedLog, only_asks: bool
+    settings: Replica, log: CopiedLog, only_asks: bool
 ) -> tuple[ReplicaLink, Course]:
     """What a connection with these settings speaks, and its way."""
     if settings.protocol == "rocketmq":
@@ -390,6 +212,6 @@ def link_and_course(
     last_file = settings.begin == "last file"
     codec = Codec.NONE if settings.compression is None else CODECS[settings.compression]
     session = ReplicaSession(
-        CopyLog(engine), settings.key, last_file=last_file, only_asks=only_asks, codec=codec
+        log, settings.key, last_file=last_file, only_asks=only_asks, codec=codec
     )
     return session, Course(log, lambda: session.master_end)

@@ -21,13 +21,12 @@ from rocketstore.errors import (
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
+from rocketstore.replication.replica.copied_log import CopiedLog, MustOpenAgainError
 from rocketstore.replication.replica.received_offsets import KeptOffsets
 from rocketstore.replication.replica.receiver import (
     ANSWER_S,
     ClassicCourse,
-    CopiedLog,
     Course,
-    MustOpenAgainError,
     last_file_of,
     link_and_course,
 )
@@ -215,7 +214,7 @@ class ReplicaService:
         self._believed = False
         with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
             self.connections += 1
-            link, course = link_and_course(self._engine, settings, self._copy, until_accepted)
+            link, course = link_and_course(settings, self._copy, until_accepted)
             self._course, self._link = course, link
             connection = _Connection(channel, link, course, self, until_accepted)
             asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
