@@ -32,7 +32,7 @@ from rocketstore.replication.protocol.session import (
     MasterSession,
     ReplicaSession,
 )
-from rocketstore.replication.replica.received_offsets import KeptOffsets
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
 from rocketstore.replication.replica.service import LAST_OFFSETS_S, ReplicaService
 from rocketstore.replication.transport import channels, limits, loop
 from tests.replication.certificates import contexts
@@ -337,7 +337,7 @@ def test_no_close_waits_for_a_log_that_does_not_come() -> None:
     nobody: Any = None
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, nobody, lambda: None)
+        kept = ReceivedOffsets(engine, nobody, lambda: None)
         kept.take(Offsets(100, True, {}))
         kept.end()
         async with asyncio.timeout(PATIENCE_S):

@@ -176,4 +176,4 @@ def test_a_copy_sends_no_digest_of_bytes_that_are_gone() -> None:
         config=SimpleNamespace(sync_flush_timeout_ms=0),
     )
     with pytest.raises(ReplicationError, match="lacks the file"):
-        CopiedLog(engine).standing()
+        CopiedLog(engine).log_tail()

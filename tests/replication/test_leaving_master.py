@@ -16,7 +16,7 @@ from rocketstore.replication import promote
 from rocketstore.replication.protocol.link import Ended, Offsets
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
 from rocketstore.replication.replica.copied_log import CopiedLog
-from rocketstore.replication.replica.received_offsets import KeptOffsets
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
 from tests.replication import ends, masters
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import (
@@ -155,7 +155,7 @@ def test_offsets_that_came_are_stored_after_the_connection() -> None:
     )
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, stored.append, lambda: listens.append(True))
+        kept = ReceivedOffsets(engine, stored.append, lambda: listens.append(True))
         kept.take(Offsets(100, True, {"t@a": {0: 1}}))
         kept.end()
         task = asyncio.create_task(kept.keep())
@@ -177,9 +177,9 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
     """The copy brings the log that they speak of to its disk first."""
     monkeypatch.setattr("rocketstore.replication.master.service.LEAVE_S", 0.0)
     came, slow = threading.Event(), True
-    take, sync_soon, sync_here = KeptOffsets.take, CopiedLog.sync_soon, CopiedLog.sync_here
+    take, sync_soon, sync_here = ReceivedOffsets.take, CopiedLog.sync_soon, CopiedLog.sync_here
 
-    def taken(kept: KeptOffsets, offsets: Offsets) -> None:
+    def taken(kept: ReceivedOffsets, offsets: Offsets) -> None:
         take(kept, offsets)
         came.set()
 
@@ -190,7 +190,7 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
     def synced_here(log: CopiedLog) -> bool:
         return not slow and sync_here(log)
 
-    monkeypatch.setattr(KeptOffsets, "take", taken)
+    monkeypatch.setattr(ReceivedOffsets, "take", taken)
     monkeypatch.setattr(CopiedLog, "sync_here", synced_here)
     monkeypatch.setattr(CopiedLog, "sync_soon", synced)
     with open_master(tmp_path / "m") as master:

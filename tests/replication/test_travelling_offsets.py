@@ -14,7 +14,7 @@ from rocketstore import ReplicaStoreError, ReplicationError, Store
 from rocketstore.replication import promote
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.replica import received_offsets
-from rocketstore.replication.replica.received_offsets import KeptOffsets
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
 from rocketstore.values.bounded_json import Limits
 from tests.replication.copies import (
     SOON,
@@ -189,7 +189,7 @@ def test_offsets_wait_for_the_log_that_they_speak_of(monkeypatch: pytest.MonkeyP
     noted: list[Exception] = []
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, noted.append, lambda: None)
+        kept = ReceivedOffsets(engine, noted.append, lambda: None)
         task = asyncio.create_task(kept.keep())
         kept.take(_offsets(100, whole=True, a=1))
         kept.take(_offsets(200, a=2))
@@ -220,7 +220,7 @@ def test_no_more_offsets_wait_than_a_store_may_have(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(received_offsets, "TABLE", Limits(1 << 40, 400))
     engine: Any = SimpleNamespace(positions=SimpleNamespace(flushed=0))
     noted: list[Exception] = []
-    kept = KeptOffsets(engine, noted.append, lambda: None)
+    kept = ReceivedOffsets(engine, noted.append, lambda: None)
     kept.take(_offsets(100, whole=True, a=1))
     for n in range(1000):  # the same ones again and again
         kept.take(_offsets(200 + n, b=n, c=n))
@@ -247,7 +247,7 @@ def test_a_write_that_is_under_way_ends_with_its_connection() -> None:
     )
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, stored.append, lambda: None)
+        kept = ReceivedOffsets(engine, stored.append, lambda: None)
         task = asyncio.create_task(kept.keep())
         kept.take(_offsets(100, a=1))
         await asyncio.to_thread(under_way.wait)

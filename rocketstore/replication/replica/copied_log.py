@@ -16,8 +16,8 @@ from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES
 from rocketstore.replication.protocol.frames import TAIL_MOST
 from rocketstore.replication.protocol.handshake import FinalError
-from rocketstore.replication.protocol.session import Identity, Standing
-from rocketstore.replication.replica.records import Incoming, Piece
+from rocketstore.replication.protocol.session import Identity, LogTail
+from rocketstore.replication.replica.records import RecordAssembler, RecordChunk
 from rocketstore.replication.role.startup import become_copy
 from rocketstore.replication.role.state import as_replica, load_state, save_state
 
@@ -46,7 +46,7 @@ class CopiedLog:
     def __init__(self, engine: WritingEngine) -> None:
         self._engine = engine
         self._log = engine.commit_log.log
-        self._incoming: Incoming | None = None
+        self._records: RecordAssembler | None = None
         self._wanted = 0  # up to where a flush was asked for
         self._slow_until = 0.0
 
@@ -93,7 +93,7 @@ class CopiedLog:
                 become_copy(self._engine)
             save_state(layout, after)
 
-    def standing(self) -> Standing:
+    def log_tail(self) -> LogTail:
         """Of all that was appended.
 
         Raises:
@@ -102,7 +102,7 @@ class CopiedLog:
         end, begin = self._flushed_end(), self.begin
         tail = max(begin, end - TAIL_MOST)
         digest = hashlib.sha256(self._bytes(tail, end)).digest()
-        return Standing(begin, end, tail, digest, self.segment_bytes)
+        return LogTail(begin, end, tail, digest, self.segment_bytes)
 
     def last_bytes(self) -> tuple[int, bytes]:
         """Where the last bytes begin that are compared, and these bytes.
@@ -157,7 +157,7 @@ class CopiedLog:
             "cut off at the next open: close the store, and open it"
         )
 
-    def go_on(self, offset: int) -> None:
+    def resume_at(self, offset: int) -> None:
         """What comes next begins at `offset`: the end of the log, or where an empty one begins.
 
         Raises:
@@ -178,7 +178,7 @@ class CopiedLog:
         config, ring = self._engine.config, self._engine.write.ring
         record_most = config.record_limit_bytes
         append_most = max(2 * record_most, APPEND_BYTES) if ring is None else ring.size
-        self._incoming = Incoming(
+        self._records = RecordAssembler(
             offset, self.segment_bytes, record_most=record_most, append_most=append_most
         )
 
@@ -189,9 +189,9 @@ class CopiedLog:
             ReplicationError: they are no records.
             StoreFailedError, StoreClosedError, DiskFullError, OSError: as a put.
         """
-        assert self._incoming is not None
-        for piece in self._incoming.take(data):
-            await self._append(piece)
+        assert self._records is not None
+        for chunk in self._records.take(data):
+            await self._append(chunk)
 
     def sync_here(self) -> bool:
         """Brings what was received to the disk before it returns, where that is little, no flush is
@@ -217,12 +217,12 @@ class CopiedLog:
             self._wanted = end
             self._log.request_flush(end)
 
-    async def _append(self, piece: Piece) -> None:
+    async def _append(self, chunk: RecordChunk) -> None:
         while True:
             try:
-                if piece.offset != self.end:
-                    self._engine.begin_at(piece.offset)
-                self._log.append_raw(piece.offset, piece.data, piece.last_record, piece.stored_ms)
+                if chunk.offset != self.end:
+                    self._engine.begin_at(chunk.offset)
+                self._log.append_raw(chunk.offset, chunk.data, chunk.last_record, chunk.stored_ms)
             except BackpressureError:
                 self._log.request_flush(self.end)
                 await asyncio.sleep(ROOM_AGAIN_S)

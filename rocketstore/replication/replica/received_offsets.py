@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["KeptOffsets"]
+__all__ = ["ReceivedOffsets"]
 
 #: Before offsets that could not be stored are tried again, seconds.
 AGAIN_S: Final = 1.0
@@ -31,7 +31,7 @@ TOO_MANY: Final = (
 )
 
 
-class KeptOffsets:
+class ReceivedOffsets:
     """Offsets that came by one connection, until the log has what they speak of. Everything happens
     in its loop, but the writing of files."""
 

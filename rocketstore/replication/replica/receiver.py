@@ -1,7 +1,7 @@
-"""The way of a copy through one connection: where it asks, what it compares, where it appends.
+"""The log as a copy receives it by one connection: what it asks for, compares and appends.
 
-RocketMQ's protocol proves nothing, so a `ClassicCourse` compares before it appends. The protocol of
-rocketstore has done so when its first event comes.
+RocketMQ's protocol proves nothing, so a `ClassicLogReceiver` compares before it appends. The
+protocol of rocketstore has done so when its first event comes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWER_S",
-    "ClassicCourse",
-    "Course",
+    "ClassicLogReceiver",
+    "LogReceiver",
     "last_file_of",
-    "link_and_course",
+    "link_and_receiver",
 ]
 
 #: Longest wait for the answer to one question, where a master keeps silent, seconds.
 ANSWER_S: Final = 15.0
 
 
-class Course:
-    """Where a connection is. `begun`: what comes is appended, so what was is acknowledged."""
+class LogReceiver:
+    """Takes the events of one connection. `begun`: what comes is appended, so what was is
+    acknowledged."""
 
     def __init__(self, log: CopiedLog, said_end: Callable[[], int] = int) -> None:
         """`said_end`: where the master's log ends, as it said last."""
@@ -85,11 +86,11 @@ class Course:
         return True
 
     def _begin(self, offset: int) -> None:
-        self.log.go_on(offset)
+        self.log.resume_at(offset)
         self.begun = True
 
 
-class ClassicCourse(Course):
+class ClassicLogReceiver(LogReceiver):
     """With a master of RocketMQ. To it a request for offset 0 means its last file. So an empty copy
     asks for offset 1, and adds the byte at 0 itself: 0, as the size of a record is below 2^24. A
     copy with messages asks for its last bytes, and compares them."""
@@ -145,10 +146,10 @@ class ClassicCourse(Course):
             data = self._compared(event)
         if len(data) and not self.begun:
             if self._first and event.offset == len(self._first):
-                self.log.go_on(0)
+                self.log.resume_at(0)
                 await self.log.take(memoryview(self._first))
             else:
-                self.log.go_on(event.offset)
+                self.log.resume_at(event.offset)
             self.begun = True
         if len(data):
             await self.log.take(data)
@@ -165,7 +166,7 @@ class ClassicCourse(Course):
             return event.data
         rest = self._overlap.take(event.data)
         if self._overlap.over:
-            self.log.go_on(self._overlap.end)
+            self.log.resume_at(self._overlap.end)
             self.begun = True
         return rest
 
@@ -203,15 +204,15 @@ async def last_file_of(settings: Replica) -> int | None:
                     return event.offset if isinstance(event, Data) else None
 
 
-def link_and_course(
+def link_and_receiver(
     settings: Replica, log: CopiedLog, only_asks: bool
-) -> tuple[ReplicaLink, Course]:
-    """What a connection with these settings speaks, and its way."""
+) -> tuple[ReplicaLink, LogReceiver]:
+    """What a connection with these settings speaks, and what takes its events."""
     if settings.protocol == "rocketmq":
-        return ClassicReplicaLink(), ClassicCourse(log, settings.begin)
+        return ClassicReplicaLink(), ClassicLogReceiver(log, settings.begin)
     last_file = settings.begin == "last file"
     codec = Codec.NONE if settings.compression is None else CODECS[settings.compression]
     session = ReplicaSession(
         log, settings.key, last_file=last_file, only_asks=only_asks, codec=codec
     )
-    return session, Course(log, lambda: session.master_end)
+    return session, LogReceiver(log, lambda: session.master_end)

@@ -22,13 +22,13 @@ from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
 from rocketstore.replication.replica.copied_log import CopiedLog, MustOpenAgainError
-from rocketstore.replication.replica.received_offsets import KeptOffsets
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
 from rocketstore.replication.replica.receiver import (
     ANSWER_S,
-    ClassicCourse,
-    Course,
+    ClassicLogReceiver,
+    LogReceiver,
     last_file_of,
-    link_and_course,
+    link_and_receiver,
 )
 from rocketstore.replication.role.state import load_state, note_stopped
 from rocketstore.replication.transport.channels import connected
@@ -94,7 +94,7 @@ class ReplicaService:
         state = load_state(engine.layout)
         #: Why this copy stopped, as it is kept on the disk until it goes on; empty: it goes on.
         self.kept_stop = "" if state is None else state.stopped
-        self._course: Course | None = None
+        self._receiver: LogReceiver | None = None
         self._link: ReplicaLink | None = None
         self._failures = (0, "")
         self._warnings = WarningLimit()
@@ -142,9 +142,9 @@ class ReplicaService:
     @property
     def caught_up(self) -> bool:
         """Whether the disk has all that the master had when it last said so, a short time ago."""
-        course = self._course
+        receiver = self._receiver
         heard = self._heard_lately(time.monotonic())
-        return self.connected and heard and course is not None and course.caught_up
+        return self.connected and heard and receiver is not None and receiver.caught_up
 
     def _heard_lately(self, now: float) -> bool:
         return now - self._heard < OLD_AFTER * self.settings.heartbeat_every.total_seconds()
@@ -214,9 +214,9 @@ class ReplicaService:
         self._believed = False
         with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
             self.connections += 1
-            link, course = link_and_course(settings, self._copy, until_accepted)
-            self._course, self._link = course, link
-            connection = _Connection(channel, link, course, self, until_accepted)
+            link, receiver = link_and_receiver(settings, self._copy, until_accepted)
+            self._receiver, self._link = receiver, link
+            connection = _Connection(channel, link, receiver, self, until_accepted)
             asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
             work = [connection.receive()]
             if not until_accepted:
@@ -250,12 +250,12 @@ class ReplicaService:
         """The bell does not ring."""
         self._flushed.disarm()
 
-    def came(self, size: int, course: Course) -> None:
+    def came(self, size: int, receiver: LogReceiver) -> None:
         """So many bytes came, or the master has nothing new."""
-        if course.master_end or course.begun:
-            self.master_end = max(course.master_end, self._copy.end)
-        self.connected = course.begun  # with a lag that is known
-        if course.begun:
+        if receiver.master_end or receiver.begun:
+            self.master_end = max(receiver.master_end, self._copy.end)
+        self.connected = receiver.begun  # with a lag that is known
+        if receiver.begun:
             self._keep_stop("")
         self.bytes_received += size
         now = self._heard = time.monotonic()
@@ -280,17 +280,17 @@ class _Connection:
         self,
         channel: Channel,
         link: ReplicaLink,
-        course: Course,
+        receiver: LogReceiver,
         service: ReplicaService,
         until_accepted: bool,
     ) -> None:
         self._channel = channel
         self._until_accepted = until_accepted
         self._link = link
-        self._course = course
+        self._receiver = receiver
         self._service = service
         self._sending, self._throttle = asyncio.Lock(), Throttle()
-        self.offsets = KeptOffsets(service._engine, service._note, service.listen)
+        self.offsets = ReceivedOffsets(service._engine, service._note, service.listen)
         #: Set when there may be something to report.
         self.moved = asyncio.Event()
         self._asked = asyncio.Event()
@@ -332,29 +332,29 @@ class _Connection:
                         self.offsets.take(event)
                     elif isinstance(event, Ended):
                         raise ConnectionError(event.why)
-                    elif await self._course.take(event):
+                    elif await self._receiver.take(event):
                         came = len(event.data) if isinstance(event, Data) else 0
-                        self._service.came(came, self._course)
+                        self._service.came(came, self._receiver)
             finally:
                 await self._send(self._link.replies())
             await self._ask()
             self._sync(last=size < len(buffer))
             if 2 * (self._service.bytes_received - log_bytes) < size > LITTLE_BYTES:
                 await self._throttle.pause(began_s)
-            course = self._course
-            if isinstance(course, ClassicCourse) and course.in_vain:
-                error = course.why_in_vain(await last_file_of(self._service.settings))
+            receiver = self._receiver
+            if isinstance(receiver, ClassicLogReceiver) and receiver.in_vain:
+                error = receiver.why_in_vain(await last_file_of(self._service.settings))
                 if error is not None:
                     raise error
 
     async def _ask(self) -> None:
         if self._link.ready and not self._asked.is_set():
-            await self._send(self._link.ask(self._course.asks))
+            await self._send(self._link.ask(self._receiver.asks))
             self._asked.set()
 
     def _sync(self, *, last: bool) -> None:
         """Of what was received. `last`: nothing else waits to be received."""
-        log, service = self._course.log, self._service
+        log, service = self._receiver.log, self._service
         service.ignore()
         if last and log.sync_here():
             service.look()
@@ -383,24 +383,24 @@ class _Connection:
         if self._until_accepted or not self._asked.is_set():
             return
         async with self._sending:  # so that what is said later says no less
-            here, now = self._standing(), time.monotonic()
-            more = self._course.begun and here[1] > self._said
+            here, now = self._progress(), time.monotonic()
+            more = self._receiver.begun and here[1] > self._said
             if more or now >= self._said_at + self._every_s:
                 self._said, self._said_at = here[1], now
                 await self._channel.send(self._link.acknowledge(*here))
 
-    def _standing(self) -> tuple[int, int]:
+    def _progress(self) -> tuple[int, int]:
         """What was received and synced, as far as it is proved to be the master's."""
-        log = self._course.log
-        if self._course.begun:
+        log = self._receiver.log
+        if self._receiver.begun:
             return log.end, log.synced
-        return self._course.proved, self._course.proved
+        return self._receiver.proved, self._receiver.proved
 
     async def keep_last(self, *work: asyncio.Task[None]) -> None:
         """Stores the offsets that came, or after some time not: the master may be gone for good."""
         *others, keeping = work
         await end_tasks(others)
-        self._course.log.sync_soon(now=True)
+        self._receiver.log.sync_soon(now=True)
         self.offsets.end()
         await asyncio.wait([keeping], timeout=LAST_OFFSETS_S)
 
