@@ -344,7 +344,7 @@ def test_no_close_waits_for_a_log_that_does_not_come() -> None:
             await kept.keep()
 
     asyncio.run(scene())
-    assert max(LAST_OFFSETS_S, master_service.LEAVE_S) < 1
+    assert max(LAST_OFFSETS_S, master_service.DRAIN_S) < 1
 
 
 def test_a_copy_whose_thread_goes_on_stays_locked(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReplicationError
-from rocketstore.replication.master.rates import LagTimes, Pace, Rate
+from rocketstore.replication.master.rates import LagTimes, Rate, RateLimit
 from rocketstore.replication.master.sent_offsets import OFFSETS_EVERY_S, SentOffsets
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.link import (
@@ -92,13 +92,13 @@ class ReplicaSender:
         acknowledged: Callable[[ReplicaSender, int], None],
         idle: Callable[[], None],
         fenced: Callable[[int], None],
-        take_place: Callable[[], None],
+        admit: Callable[[], None],
         *,
         throttle: Throttle,
     ) -> None:
         """`acknowledged(self, synced)`; `idle()`: this one waits until the log has grown and `wake`
         was called; `fenced(epoch)`: the peer knows a later epoch than this store has;
-        `take_place()`: the peer asks for the log, ReplicationError where there is no place."""
+        `admit()`: the peer asks for the log, ReplicationError where there is no place."""
         self.link = link
         self._channel = channel
         self._source = source
@@ -106,7 +106,7 @@ class ReplicaSender:
         self._acknowledged = acknowledged
         self._idle = idle
         self._fenced = fenced
-        self._take_place = take_place
+        self._admit = admit
         self._woken, self._throttle = asyncio.Event(), throttle
         self._replies: deque[Buffer] = deque()
         self._began = self._heard = self._said = time.monotonic()
@@ -121,12 +121,12 @@ class ReplicaSender:
         # Held while an acknowledgement is taken: a replica that is seen to lack nothing counts.
         self._together = SignalSafeLock("what replicas confirmed")
         self._bytes_sent, self._expected = 0, ANSWERS_MOST
-        self._rate, self._pace = Rate(), Pace(settings.max_bytes_per_s)
+        self._rate, self._rate_limit = Rate(), RateLimit(settings.max_bytes_per_s)
         self._offsets = SentOffsets(source.groups, source.end) if link.carries_offsets else None
         #: Up to where the replica is sent the log before this end takes leave; None: it does not.
         self._last: int | None = None
 
-    def take_leave(self, end: int) -> None:
+    def drain(self, end: int) -> None:
         """Ends the connection once the replica has synced the log up to `end`, and was sent the
         offsets of now."""
         self._last = end
@@ -250,7 +250,7 @@ class ReplicaSender:
                 "or begin a new replica"
             )
         try:
-            self._take_place()
+            self._admit()
         except ReplicationError as error:
             self.link.no_place(str(error))
             raise
@@ -330,7 +330,7 @@ class ReplicaSender:
             return False
         self._times.note_end(end)
         piece = self._source.piece(
-            self.position, self._pace.most(self.link.data_most), not self.link.compares
+            self.position, self._rate_limit.most(self.link.data_most), not self.link.compares
         )
         if piece is None:
             raise ReplicationError(
@@ -349,5 +349,5 @@ class ReplicaSender:
         self._said = now = time.monotonic()
         self._bytes_sent += size
         self._rate.add(now, size)
-        await self._pace.keep(now, size)
+        await self._rate_limit.keep(now, size)
         return True

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 #: After an accept that failed, as when descriptors ran out, seconds.
 ACCEPT_AGAIN_S: Final = 0.2
 #: Longest time at the end of a store for what replicas lack, seconds.
-LEAVE_S: Final = 0.8
+DRAIN_S: Final = 0.8
 
 
 @dataclass(slots=True)
@@ -81,8 +81,8 @@ class MasterService:
         self._warnings = (WarningLimit(), WarningLimit())  # of unknown peers, of replicas
         self._listener = listener(settings.listen, settings.max_replicas + PENDING_MOST)
         self.address = _text(self._listener.getsockname())
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._moved = EventFd(self._bell)
+        self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._moved = EventFd(self._event_fd)
         self._log.dispatch_signal.hang(self._moved)
         self._thread = LoopThread(name="rocketstore-master", main=self._serve)
         engine.guests.hold("a replica", self._needs_from)
@@ -98,10 +98,10 @@ class MasterService:
             self._thread.stop()
         finally:
             self.fence(StoreClosedError("the store was closed while a put waited for replicas"))
-        if self._bell >= 0:
+        if self._event_fd >= 0:
             self._log.dispatch_signal.take_down(self._moved)
-            bell, self._bell = self._bell, -1
-            os.close(bell)
+            event_fd, self._event_fd = self._event_fd, -1
+            os.close(event_fd)
             self._listener.close()
 
     @property
@@ -151,7 +151,7 @@ class MasterService:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._bell, self._log_moved)
+        loop.add_reader(self._event_fd, self._log_moved)
         try:
             while True:
                 try:
@@ -172,21 +172,21 @@ class MasterService:
                 await asyncio.sleep(self._pending.pause_s())
         finally:
             try:
-                await self._take_leave()
+                await self._drain()
             finally:
-                loop.remove_reader(self._bell)
+                loop.remove_reader(self._event_fd)
                 await end_tasks(self._tasks)
 
-    async def _take_leave(self) -> None:
+    async def _drain(self) -> None:
         """Sends each replica that is near the rest of the log, and the offsets of groups. An operator
         can then promote any of these replicas, and nothing is lost."""
         end = self._engine.positions.wrote
         self._log.request_flush(end)  # it may be visible only then
         near = self._near()
         for sender in near.values():
-            sender.take_leave(end)
+            sender.drain(end)
         if near:
-            await asyncio.wait(near, timeout=LEAVE_S)
+            await asyncio.wait(near, timeout=DRAIN_S)
 
     def _link(self) -> MasterLink:
         """What a connection speaks."""
@@ -198,7 +198,7 @@ class MasterService:
 
     def _log_moved(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._bell, 8)
+            os.read(self._event_fd, 8)
         for sender in self._senders.values():
             sender.wake()
 
@@ -206,7 +206,7 @@ class MasterService:
         self._pending.discard(task)
         self._tasks.discard(task)
 
-    def _take_place(self, task: asyncio.Task[None]) -> None:
+    def _admit(self, task: asyncio.Task[None]) -> None:
         """A peer that has proved what it must asks for the log."""
         most = self.settings.max_replicas
         if len(self._tasks) - len(self._pending) >= most:
@@ -229,7 +229,7 @@ class MasterService:
                     self._acknowledged,
                     self._moved.arm,
                     self._hear_of_epoch,
-                    partial(self._take_place, task),
+                    partial(self._admit, task),
                     throttle=self._throttle,
                 )
                 self._senders = {**self._senders, task: sender}

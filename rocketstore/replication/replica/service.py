@@ -52,7 +52,7 @@ RECEIVE_BYTES: Final = 1 << 20
 #: A read of more, less than half of it bytes of the log, is one of a master that floods, bytes.
 LITTLE_BYTES: Final = 1 << 10
 #: Events of one read after which other work of the loop runs, count.
-TURN_EVENTS: Final = 64
+YIELD_EVENTS: Final = 64
 #: Attempts in a row that fail in the same way at the same place, count; then no other follows.
 SAME_FAILURES_MOST: Final = 3
 #: Errors that another attempt does not change.
@@ -100,8 +100,8 @@ class ReplicaService:
         self._warnings = WarningLimit()
         #: Whether what the peer says may stop the copy for good.
         self._believed = False
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._flushed = EventFd(self._bell)
+        self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._flushed = EventFd(self._event_fd)
         self._log.progress.hang(self._flushed)
         self._thread = LoopThread("rocketstore-replica", self._serve)
 
@@ -112,10 +112,10 @@ class ReplicaService:
     def stop(self) -> None:
         """Ends the connection. Idempotent."""
         self._thread.stop()
-        if self._bell >= 0 and not self._thread.alive:
+        if self._event_fd >= 0 and not self._thread.alive:
             self._log.progress.take_down(self._flushed)
-            bell, self._bell = self._bell, -1
-            os.close(bell)
+            event_fd, self._event_fd = self._event_fd, -1
+            os.close(event_fd)
 
     @property
     def stopped(self) -> BaseException | None:
@@ -217,7 +217,7 @@ class ReplicaService:
             link, receiver = link_and_receiver(settings, self._copy, until_accepted)
             self._receiver, self._link = receiver, link
             connection = _Connection(channel, link, receiver, self, until_accepted)
-            asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
+            asyncio.get_running_loop().add_reader(self._event_fd, self._on_flush, connection)
             work = [connection.receive()]
             if not until_accepted:
                 work += [connection.report(), connection.offsets.keep()]
@@ -230,24 +230,24 @@ class ReplicaService:
                     if not until_accepted:
                         await connection.keep_last(*tasks)
                 finally:
-                    asyncio.get_running_loop().remove_reader(self._bell)
+                    asyncio.get_running_loop().remove_reader(self._event_fd)
                     await end_tasks(tasks)
             for task in done:
                 task.result()
 
-    def _rang(self, connection: _Connection) -> None:
+    def _on_flush(self, connection: _Connection) -> None:
         """The disk has more."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self._bell, 8)
+            os.read(self._event_fd, 8)
         connection.moved.set()
         connection.offsets.look()
 
     def listen(self) -> None:
-        """The bell rings at the next flush."""
+        """The next flush moves the eventfd."""
         self._flushed.arm()
 
     def ignore(self) -> None:
-        """The bell does not ring."""
+        """No flush moves the eventfd."""
         self._flushed.disarm()
 
     def came(self, size: int, receiver: LogReceiver) -> None:
@@ -324,7 +324,7 @@ class _Connection:
             began_s, log_bytes = time.thread_time(), self._service.bytes_received
             try:
                 for count, event in enumerate(self._link.receive(buffer[:size])):
-                    if count % TURN_EVENTS == TURN_EVENTS - 1:
+                    if count % YIELD_EVENTS == YIELD_EVENTS - 1:
                         await asyncio.sleep(0)
                     if self._until_accepted and isinstance(event, Heartbeat):
                         return

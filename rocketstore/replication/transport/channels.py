@@ -30,7 +30,7 @@ HANDSHAKE_S: Final = 10.0
 #: What TLS keeps of bytes that the system has not taken, bytes.
 TLS_PENDING_BYTES: Final = 1 << 20
 #: Bytes that the system took or gave at once after which other work of the loop runs.
-TURN_BYTES: Final = 256 << 10
+YIELD_BYTES: Final = 256 << 10
 #: What a call counts for besides its bytes: a peer that sends single bytes takes time, too.
 CALL_BYTES: Final = 16 << 10
 #: Connections that wait to be accepted, count: the system takes no larger number.
@@ -61,7 +61,7 @@ class Channel(Protocol):
         """Ends the connection at once; what was not sent is lost. Idempotent."""
 
 
-class _InTurn:
+class _Yielding:
     """What never waits for its peer, as that floods it, lets others have their turn."""
 
     _at_once = 0
@@ -69,13 +69,13 @@ class _InTurn:
     async def _took(self, size: int) -> int:
         """So many bytes went or came at once; gives `size`."""
         self._at_once += size + CALL_BYTES
-        if self._at_once >= TURN_BYTES:
+        if self._at_once >= YIELD_BYTES:
             self._at_once = 0
             await asyncio.sleep(0)
         return size
 
 
-class _Plain(_InTurn):
+class _Plain(_Yielding):
     """Bytes go from where they are straight to the kernel."""
 
     def __init__(self, sock: socket.socket, peer: str) -> None:
@@ -116,7 +116,7 @@ class _Plain(_InTurn):
         sent = 0
         with contextlib.suppress(BlockingIOError, InterruptedError):
             sent = self._sock.sendmsg(buffers)
-        rest = _behind(buffers, sent)
+        rest = _unsent(buffers, sent)
         if not rest:
             await self._took(sent)
         for view in rest:
@@ -130,7 +130,7 @@ class _Plain(_InTurn):
         self._sock.close()
 
 
-class _Encrypted(_InTurn):
+class _Encrypted(_Yielding):
     """TLS, which copies."""
 
     def __init__(
@@ -156,7 +156,7 @@ class _Encrypted(_InTurn):
         self._writer.transport.abort()
 
 
-def _behind(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
+def _unsent(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
     """What is left of buffers of which the first `sent` bytes are gone."""
     rest: list[memoryview] = []
     for buffer in buffers:
@@ -233,7 +233,7 @@ async def accepted(sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -
     if tls is None:
         return _Plain(sock, peer)
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=TURN_BYTES)
+    reader = asyncio.StreamReader(limit=YIELD_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(
         lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S

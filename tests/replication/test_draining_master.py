@@ -39,7 +39,7 @@ UNFLUSHED = {**STILL, "flush_timed": True, "durability": "memory", "visible": "f
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that no slow machine reaches, and offsets that travel with the last word alone."""
-    monkeypatch.setattr("rocketstore.replication.master.service.LEAVE_S", 100.0)
+    monkeypatch.setattr("rocketstore.replication.master.service.DRAIN_S", 100.0)
     monkeypatch.setattr("rocketstore.replication.transport.loop.STOP_S", 200.0)
     monkeypatch.setattr("rocketstore.replication.replica.service.LAST_OFFSETS_S", 100.0)
     monkeypatch.setattr("rocketstore.replication.master.sent_offsets.OFFSETS_EVERY_S", 1e6)
@@ -122,7 +122,7 @@ def test_a_replica_that_takes_nothing_holds_up_no_other(tmp_path: Path, patient:
 def test_a_replica_that_takes_nothing_holds_the_close_for_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketstore.replication.master.service.LEAVE_S", 0.05)
+    monkeypatch.setattr("rocketstore.replication.master.service.DRAIN_S", 0.05)
     with open_master(tmp_path) as master:
         put_some(master, 10)
         with Peer(address_of(master), ends.Log()):
@@ -175,7 +175,7 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None
 ) -> None:
     """The copy brings the log that they speak of to its disk first."""
-    monkeypatch.setattr("rocketstore.replication.master.service.LEAVE_S", 0.0)
+    monkeypatch.setattr("rocketstore.replication.master.service.DRAIN_S", 0.0)
     came, slow = threading.Event(), True
     take, sync_soon, sync_here = ReceivedOffsets.take, CopiedLog.sync_soon, CopiedLog.sync_here
 
