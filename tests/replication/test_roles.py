@@ -20,11 +20,11 @@ from rocketstore import (
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.protocol.session import Identity
 from rocketstore.replication.replica.copied_log import CopiedLog
-from rocketstore.replication.role import startup as roles
+from rocketstore.replication.role import fence as fences
+from rocketstore.replication.role.fence import fence_of
 from rocketstore.replication.role.lease import FileLease, keep_lease
 from rocketstore.replication.role.promotion import promote
 from rocketstore.replication.role.startup import (
-    fence_of,
     take_master_role,
     take_plain_role,
     take_replica_role,
@@ -301,7 +301,7 @@ def test_a_fence_that_is_not_kept_is_told(
     with open_small(tmp_path) as store:
         fence = fence_of(_engine(store))
         with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
-            patched.setattr(roles, "save_state", full)
+            patched.setattr(fences, "save_state", full)
             fence.hear(2)
         assert "not kept over a restart" in caplog.text
         with pytest.raises(FencedError):

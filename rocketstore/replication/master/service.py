@@ -22,8 +22,9 @@ from rocketstore.replication.master.sender import ConnectedReplica, ReplicaSende
 from rocketstore.replication.protocol.classic import ClassicMasterLink
 from rocketstore.replication.protocol.link import MasterLink
 from rocketstore.replication.protocol.session import MasterSession
+from rocketstore.replication.role.fence import fence_of
 from rocketstore.replication.role.lease import keep_lease
-from rocketstore.replication.role.startup import fence_of, take_master_role
+from rocketstore.replication.role.startup import take_master_role
 from rocketstore.replication.role.state import load_state
 from rocketstore.replication.settings import Master
 from rocketstore.replication.transport.channels import accept, accepted, listener

@@ -5,7 +5,7 @@ promotions: the master of the largest term counts, and one of an earlier term is
 
 Read in this order:
     state: `replication.json`, the role and the history of a store.
-    startup: the role that a store takes at its open, and the fence of a master.
+    fence: why a master takes no puts. startup: the role that a store takes at its open.
     promotion, lease: which store is the master, by hand or by a system outside.
     history: what a reader keeps of a history, to find out later whether the log was cut.
 

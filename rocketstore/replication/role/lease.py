@@ -21,7 +21,7 @@ from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ConfigError
 from rocketstore.log.worker import Worker
-from rocketstore.replication.role.startup import Fence, fence_of
+from rocketstore.replication.role.fence import Fence, fence_of
 from rocketstore.values.bounded_json import LIMITS, parse_json
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.public import public
