@@ -4,15 +4,15 @@ A master sends the bytes of its log as they are; a replica appends them at the s
 durable and says how far it has come. RocketMQ's protocol (`protocol="rocketmq"`) knows no identity and
 no checksum; that of rocketstore adds both.
 
-Read in this order:
-    settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
-    open: how that open makes a store a master or a copy. status: how far master and copies are.
+Read in this order; each part imports only parts before it:
     protocol: a package, the frames between master and copy.
-    role: a package, which store is the master, and what each may do.
     transport: a package, the thread, the loop and the connections, and what peers may cost.
+    role: a package, which store is the master, and what each may do.
+    settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
     master: a package, how the log of a master goes out, and how far n machines have it.
     replica: a package, how the log of a master comes to a copy.
     broker: a package, state of a RocketMQ broker that is not in its log.
+    open: how an open makes a store a master or a copy. status: how far master and copies are.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
 bytes as they are, how far each number of copies has come, and the puts that wait for it.
