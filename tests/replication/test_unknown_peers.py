@@ -50,7 +50,7 @@ def last_word(code: int, text: str = "go away") -> bytes:
 
 
 @contextmanager
-def stranger(*answers: bytes, port: int = 0) -> Iterator[tuple[str, list[int]]]:
+def unknown_peer(*answers: bytes, port: int = 0) -> Iterator[tuple[str, list[int]]]:
     """Answers each connection with bytes of its own; its address, and one number a connection."""
     listener = socket.create_server(("127.0.0.1", port))
     came: list[int] = []
@@ -96,11 +96,11 @@ def test_the_last_word_of_a_master_is() -> None:
 
 
 def test_no_stranger_stops_a_copy_that_has_a_key(tmp_path: Path, rng: random.Random) -> None:
-    """Its master comes back at the address that a stranger had."""
+    """Its master comes back at the address that an unknown peer had."""
     said = (last_word(Code.OTHER_STORE), last_word(Code.DIVERGED), b"HTTP/1.1 400 \r\n\r\n")
     for number, answers in enumerate((said, said[:1], said[2:])):
         with (
-            stranger(*answers) as (address, came),
+            unknown_peer(*answers) as (address, came),
             FaultyLink(rng, address) as link,
             open_copy(tmp_path / f"c{number}", link.address, key=KEY) as copy,
         ):
@@ -116,7 +116,7 @@ def test_no_stranger_stops_a_copy_that_has_a_key(tmp_path: Path, rng: random.Ran
 
 def test_a_peer_without_a_key_is_believed_where_nobody_has_one(tmp_path: Path) -> None:
     with (
-        stranger(last_word(Code.OTHER_STORE)) as (address, _),
+        unknown_peer(last_word(Code.OTHER_STORE)) as (address, _),
         open_copy(tmp_path, address) as copy,
     ):
         wait_until(lambda: copy_of(copy).error is not None)
