@@ -37,8 +37,8 @@ from typing import Any
 import rocketstore.aio
 from bench.measure import machine
 from rocketstore.replication import Master
+from rocketstore.replication.master.service import MasterService, begin_master
 from rocketstore.replication.protocol.classic import HEADER, REPORT
-from rocketstore.replication.serving.master import MasterService, begin_master
 
 SEGMENT_BYTES = 64 << 20
 IN_FLIGHT = 64

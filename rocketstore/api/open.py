@@ -130,7 +130,7 @@ def open_store(
         check_retention(retention, mode)
     is_copy = False
     if replication is not None:
-        from rocketstore.replication.door import asks_for_copy
+        from rocketstore.replication.open import asks_for_copy
 
         is_copy = asks_for_copy(replication, mode)
     options_given = Options(
@@ -188,7 +188,7 @@ def _begun(
             engine = _in_role(engine, replication, options)
         store = _served(engine, mode, retention, force=options.force)
         if replication is not None:
-            from rocketstore.replication.door import begin
+            from rocketstore.replication.open import begin
 
             begin(store._writing("replication"), replication)
         return store
@@ -217,11 +217,11 @@ def _in_role(
     """The engine of a store that is, or was, a master or a copy, before anything is put."""
     if replication is None:
         if engine.layout.replication.exists():
-            from rocketstore.replication.roles import take_plain_role
+            from rocketstore.replication.role.startup import take_plain_role
 
             take_plain_role(engine)
         return engine
-    from rocketstore.replication.door import take_role
+    from rocketstore.replication.open import take_role
 
     return take_role(engine, replication, options)
 

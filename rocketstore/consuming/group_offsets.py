@@ -300,7 +300,7 @@ class ConsumerOffsets:
         one that is gone. `whole`: the master has no other groups. All or nothing, also after a kill.
 
         Raises:
-            DiskFullError, OSError: nothing is stored.
+            DiskFullError, OSError: nothing is stored; with EFBIG as it could not be read again.
         """
         with self._turn():
             before, own = self._table(), self.own - groups.keys()

@@ -4,23 +4,15 @@ A master sends the bytes of its log as they are; a replica appends them at the s
 durable and says how far it has come. RocketMQ's protocol (`protocol="rocketmq"`) knows no identity and
 no checksum; that of rocketstore adds both.
 
-Read in this order:
-    settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
-    door: how that open makes a store a master or a copy. status: how far master and copies are.
+Read in this order; each part imports only parts before it:
     protocol: a package, the frames between master and copy.
-    state: `replication.json`, the role and the history of a store.
-    roles: what an open store may do by its role, and the fence of a master.
-    promotion, lease: which store is the master, by hand or by a system outside.
-    places: what a reader keeps with its place in a log that may be cut.
-    addresses: their text, and what the system finds for it.
-    transport: the thread, the loop and the connections. floods: the time that peers take of it.
-    warnings: lines in the log about peers.
-    compared_log: what both ends ask the log of their store.
-    serving: a package, how the log of a master goes out, and how far n machines have it.
-    master_state: offsets of groups, and what else of a master is not in its log, in a copy.
-    incoming: received bytes, as whole records.
-    courses: one connection of a copy: what it asks for, compares and appends. replica: its thread.
+    transport: a package, the thread, the loop and the connections, and what peers may cost.
+    role: a package, which store is the master, and what each may do.
+    settings: `Master` and `Replica`, what `rocketstore.open(replication=…)` takes.
+    master: a package, how the log of a master goes out, and how far n machines have it.
+    replica: a package, how the log of a master comes to a copy.
     broker: a package, state of a RocketMQ broker that is not in its log.
+    open: how an open makes a store a master or a copy. status: how far master and copies are.
 
 Imports: the engine, the store and services. The log knows three things of replication: an append of
 bytes as they are, how far each number of copies has come, and the puts that wait for it.
@@ -28,9 +20,9 @@ bytes as they are, how far each number of copies has come, and the puts that wai
 
 from __future__ import annotations
 
-from rocketstore.replication.lease import FileLease, Lease
-from rocketstore.replication.places import epochs_before, parted_at
-from rocketstore.replication.promotion import Promotion, promote
+from rocketstore.replication.role.history import epochs_before, parted_at
+from rocketstore.replication.role.lease import FileLease, Lease
+from rocketstore.replication.role.promotion import Promotion, promote
 from rocketstore.replication.settings import Master, Replica
 from rocketstore.replication.status import BrokerFiles, Peer, ReplicationStatus
 

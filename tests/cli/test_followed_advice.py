@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.state import as_master, save_state
+from rocketstore.replication.role.state import as_master, save_state
 from tests.cli.conftest import SMALL, Invoke
 from tests.cli.test_verdicts import FIRST, LAST, MIDDLE, SHAPE, flip, log_file, without
 from tests.corruption.advice import follow_the_advice

@@ -9,7 +9,7 @@ from rocketstore import FencedError
 from rocketstore.cli import exit_codes
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.protocol.epochs import Epoch
-from rocketstore.replication.state import ReplicationState, load_state, save_state
+from rocketstore.replication.role.state import ReplicationState, load_state, save_state
 from tests.cli.conftest import Invoke, Start
 from tests.support.small_store import open_small
 

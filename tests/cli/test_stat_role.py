@@ -11,7 +11,7 @@ import pytest
 from rocketstore.cli import exit_codes
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import Master, promote
-from rocketstore.replication.state import ReplicationState, save_state
+from rocketstore.replication.role.state import ReplicationState, save_state
 from tests.cli.conftest import Invoke
 from tests.support.small_store import open_small
 

@@ -30,8 +30,8 @@ from typing import Any
 
 import rocketstore
 import rocketstore.consumer
-import rocketstore.replication.replica
-import rocketstore.replication.serving.master
+import rocketstore.replication.master.service
+import rocketstore.replication.replica.service
 import rocketstore.services.delay.service
 import rocketstore.tools
 from rocketstore.log.layout.paths import StoreLayout

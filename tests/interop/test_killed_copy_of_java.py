@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.replication.replica import ReplicaService
+from rocketstore.replication.replica.service import ReplicaService
 from tests.interop.messages import OURS, SMALL
 from tests.interop.oracle import Oracle
 from tests.interop.test_replication_from_java import (

@@ -16,7 +16,7 @@ import pytest
 import rocketstore
 from rocketstore import DivergedError, ReplicaStoreError, ReplicationError, Store
 from rocketstore.replication import Replica
-from rocketstore.replication.replica import ReplicaService
+from rocketstore.replication.replica.service import ReplicaService
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle, OracleStore
 from tests.interop.views import Tally, of_oracle, of_ours

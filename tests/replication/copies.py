@@ -11,9 +11,9 @@ from typing import Any
 
 from rocketstore import RocketStoreError, Store
 from rocketstore.replication import Master, Replica
+from rocketstore.replication.master.service import MasterService
 from rocketstore.replication.protocol.session import ReplicaSession
-from rocketstore.replication.replica import ReplicaService
-from rocketstore.replication.serving.master import MasterService, master_of
+from rocketstore.replication.replica.service import ReplicaService
 from tests.replication.ends import Log
 from tests.support.small_store import SEGMENT, log_bytes, open_small
 from tests.support.waiting import wait_until
@@ -32,7 +32,7 @@ def open_master(path: Path, options: dict[str, Any] | None = None, **settings: A
 
 
 def service_of(master: Store) -> MasterService:
-    service = master_of(master._open())
+    service = master._open().guests.made(MasterService)
     assert service is not None
     return service
 

@@ -11,9 +11,9 @@ from rocketstore.replication.protocol.link import Asked, Buffer, CutTo, Data, Ev
 from rocketstore.replication.protocol.session import (
     Bounds,
     Identity,
+    LogTail,
     MasterSession,
     ReplicaSession,
-    Standing,
 )
 
 TAIL = 64
@@ -43,10 +43,10 @@ class Log:
             return None
         return hashlib.sha256(self.data[start - self.begin : end - self.begin]).digest()
 
-    def standing(self) -> Standing:
+    def log_tail(self) -> LogTail:
         tail = max(self.begin, self.end - TAIL)
         digest = self.digest(tail, self.end) or b""
-        return Standing(self.begin, self.end, tail, digest, self.segment_bytes)
+        return LogTail(self.begin, self.end, tail, digest, self.segment_bytes)
 
     def keep(self, identity: Identity) -> None:
         self.identity = identity

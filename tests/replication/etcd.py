@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.state import load_state
+from rocketstore.replication.role.state import load_state
 from tests.support.paths import ROOT
 from tests.support.ports import free_address
 from tests.support.waiting import wait_until

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from rocketstore import RocketStoreError, Store
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.state import load_state
+from rocketstore.replication.role.state import load_state
 from tests.replication.certificates import contexts, make_certificate
 from tests.replication.copies import (
     address_of,

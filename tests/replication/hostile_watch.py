@@ -17,10 +17,10 @@ from typing import IO, Any, Final
 from unittest import mock
 
 from rocketstore import RocketStoreError
+from rocketstore.replication.master.sender import ReplicaSender
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
 from rocketstore.replication.protocol.classic_replica import ClassicReplicaLink
 from rocketstore.replication.protocol.frames import FrameReader
-from rocketstore.replication.serving.sender import ReplicaSender
 
 __all__ = ["Told", "Watch", "answer_of", "own_bytes", "process"]
 

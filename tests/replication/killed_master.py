@@ -19,7 +19,7 @@ from typing import Any
 
 import rocketstore
 from rocketstore.replication import Master
-from rocketstore.replication.serving.master import master_of
+from rocketstore.replication.master.service import MasterService
 from tests.support.waiting import pause, wait_until
 
 __all__ = ["putting_master"]
@@ -63,7 +63,7 @@ def _run(path: Path, address: str) -> None:
     with rocketstore.open(path, replication=master, **options) as store:
         print(f"open {store.end_offset}", flush=True)
         writer = store.writer("Orders", queues=3)
-        body, service = rng.randbytes(LARGEST_BODY), master_of(store._open())
+        body, service = rng.randbytes(LARGEST_BODY), store._open().guests.made(MasterService)
         assert service is not None
         while True:
             writer.put(body[: rng.randrange(LARGEST_BODY)], tags="a", keys=f"k{rng.randrange(99)}")

@@ -13,7 +13,7 @@ from rocketstore import Store, StoreConfig
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
 from rocketstore.replication import Master
-from rocketstore.replication.serving.master import MasterService, begin_master
+from rocketstore.replication.master.service import MasterService, begin_master
 from tests.support.small_store import SMALL
 
 __all__ = ["open_master"]

@@ -24,7 +24,7 @@ from rocketstore.replication.protocol.epochs import (
 )
 from rocketstore.replication.protocol.frames import Accept, Kind, frame
 from rocketstore.replication.protocol.session import Identity, MasterSession, ReplicaSession
-from rocketstore.replication.state import ReplicationState, load_state, save_state
+from rocketstore.replication.role.state import ReplicationState, load_state, save_state
 from tests.replication.copies import (
     address_of,
     caught_up,

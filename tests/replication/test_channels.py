@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rocketstore.replication.transport import Channel, accepted
+from rocketstore.replication.transport.channels import Channel, accepted
 from tests.support.waiting import PATIENCE_S
 
 ROOM = 1 << 16

@@ -17,11 +17,11 @@ import pytest
 
 import rocketstore
 from rocketstore.replication import Master
+from rocketstore.replication.master.log_source import LogSource
+from rocketstore.replication.master.sender import ConnectedReplica, ReplicaSender
+from rocketstore.replication.master.service import MasterService, begin_master
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
 from rocketstore.replication.protocol.link import Acknowledged
-from rocketstore.replication.serving.log_source import LogSource
-from rocketstore.replication.serving.master import MasterService, begin_master
-from rocketstore.replication.serving.sender import ConnectedReplica, ReplicaSender
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import open_copy
 from tests.replication.masters import open_master
@@ -265,7 +265,7 @@ def test_a_replica_that_is_seen_to_lack_nothing_counts() -> None:
         nothing,
         nothing,
         nothing,
-        floods=nothing,
+        throttle=nothing,
     )
     sender.position = 100
     sender._times.note_end(100)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from rocketstore import DivergedError, ReplicaStoreError, ReplicationError, Store
-from rocketstore.replication.incoming import Incoming
 from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES, ClassicReplicaLink
 from rocketstore.replication.protocol.link import Data, Heartbeat
+from rocketstore.replication.replica.records import RecordAssembler
 from tests.replication.copies import open_copy, put_some
 from tests.support.small_store import SEGMENT, log_bytes, open_small
 from tests.support.waiting import pause, wait_until
@@ -275,10 +275,10 @@ def test_headers_that_no_master_sends(header: tuple[int, int]) -> None:
 def test_a_record_is_given_when_all_of_it_has_come(log: bytes) -> None:
     """Byte by byte: what has not come yet was never read as zeros."""
     for step in (1, 13, 301):
-        incoming = Incoming(0, SEGMENT, record_most=SEGMENT, append_most=4 * SEGMENT)
+        assembler = RecordAssembler(0, SEGMENT, record_most=SEGMENT, append_most=4 * SEGMENT)
         got = bytearray()
         for at in range(0, len(log), step):
-            for piece in incoming.take(memoryview(log)[at : at + step]):
+            for piece in assembler.take(memoryview(log)[at : at + step]):
                 assert piece.offset == len(got)
                 got += piece.data
                 assert len(got) <= at + step
@@ -291,10 +291,10 @@ def test_random_damage_is_never_appended(log: bytes) -> None:
         damaged = bytearray(log)
         at = rng.randrange(len(log))
         damaged[at] ^= 1 << rng.randrange(8)
-        incoming = Incoming(0, SEGMENT, record_most=SEGMENT, append_most=4 * SEGMENT)
+        assembler = RecordAssembler(0, SEGMENT, record_most=SEGMENT, append_most=4 * SEGMENT)
         end = 0
         try:
-            for piece in incoming.take(memoryview(damaged)):
+            for piece in assembler.take(memoryview(damaged)):
                 end = piece.offset + len(piece.data)
         except ReplicationError:
             assert end <= at

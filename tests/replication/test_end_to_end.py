@@ -24,8 +24,8 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import promote
 from rocketstore.replication.protocol.epochs import with_promotion
 from rocketstore.replication.protocol.session import Identity
-from rocketstore.replication.replica import MustOpenAgainError
-from rocketstore.replication.state import load_state
+from rocketstore.replication.replica.service import MustOpenAgainError
+from rocketstore.replication.role.state import load_state
 from rocketstore.tools import verify
 from tests.replication.certificates import contexts
 from tests.replication.copies import (

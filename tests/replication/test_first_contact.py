@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.replication import replica, transport
-from rocketstore.replication.serving import strangers
+from rocketstore.replication.replica import service as replica_service
+from rocketstore.replication.transport import channels
+from rocketstore.replication.transport.limits import PendingConnections
 from tests.replication.copies import (
     caught_up,
     copy_of,
@@ -52,7 +53,7 @@ def hanging_lookup(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
         raise socket.gaierror(socket.EAI_AGAIN, "no answer")
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(transport, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(channels, "HANDSHAKE_S", 0.3)
     yield asked
     answers.set()
 
@@ -64,8 +65,8 @@ def names_of_threads() -> list[str]:
 def test_an_interrupt_ends_an_open_that_waits_for_the_master(
     tmp_path: Path, silent_master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "ANSWER_S", HANGS_S)
-    monkeypatch.setattr(replica, "PROOF_S", HANGS_S)
+    monkeypatch.setattr(replica_service, "ANSWER_S", HANGS_S)
+    monkeypatch.setattr(replica_service, "PROOF_S", HANGS_S)
     with open_small(tmp_path / "copy"):
         pass
 
@@ -121,7 +122,7 @@ def test_a_master_that_ends_at_once_closes_what_it_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that is cancelled before it began runs no line of its own."""
-    monkeypatch.setattr(strangers.WaitingRoom, "enter", lambda self, task, peer: task.cancel())
+    monkeypatch.setattr(PendingConnections, "add", lambda self, task, peer: task.cancel())
     with open_master(tmp_path) as master:
         host, port = service_of(master).address.split(":")
         gc.collect()  # what others have left

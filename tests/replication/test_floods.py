@@ -18,9 +18,9 @@ import pytest
 
 from rocketstore import ReplicationError, StoreLockedError
 from rocketstore.engine.shutdown import StillRunsError
-from rocketstore.replication import floods, promote, replica, transport
-from rocketstore.replication.floods import Floods
-from rocketstore.replication.master_state import KeptOffsets
+from rocketstore.replication import promote
+from rocketstore.replication.master import sender
+from rocketstore.replication.master import service as master_service
 from rocketstore.replication.protocol.classic import REPORT
 from rocketstore.replication.protocol.epochs import Epoch
 from rocketstore.replication.protocol.frames import Accept, Kind, frame
@@ -32,8 +32,9 @@ from rocketstore.replication.protocol.session import (
     MasterSession,
     ReplicaSession,
 )
-from rocketstore.replication.serving import master as serving_master
-from rocketstore.replication.serving import sender
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
+from rocketstore.replication.replica.service import LAST_OFFSETS_S, ReplicaService
+from rocketstore.replication.transport import channels, limits, loop
 from tests.replication.certificates import contexts
 from tests.replication.copies import (
     address_of,
@@ -98,7 +99,7 @@ async def _others(stop: asyncio.Event) -> int:
     return turns
 
 
-async def _turns_beside(channel: transport.Channel, size: int, reads: int) -> int:
+async def _turns_beside(channel: channels.Channel, size: int, reads: int) -> int:
     """How often another task came to run while so many bytes were read that were there already."""
     stop, buffer = asyncio.Event(), memoryview(bytearray(size))
     others = asyncio.create_task(_others(stop))
@@ -115,7 +116,7 @@ def test_reads_that_never_wait_leave_others_their_turn(size: int) -> None:
         with here, there:
             here.setblocking(False)
             there.sendall(bytes(64 * size))
-            return await _turns_beside(transport._Plain(here, "peer"), size, 64)
+            return await _turns_beside(channels._Plain(here, "peer"), size, 64)
 
     assert asyncio.run(scene()) > 1
 
@@ -127,7 +128,7 @@ def test_so_do_reads_through_tls() -> None:
     async def scene() -> int:
         reader = asyncio.StreamReader()
         reader.feed_data(bytes(64))
-        return await _turns_beside(transport._Encrypted(reader, Writer(), "peer"), 1, 64)  # type: ignore[arg-type]
+        return await _turns_beside(channels._Encrypted(reader, Writer(), "peer"), 1, 64)  # type: ignore[arg-type]
 
     assert asyncio.run(scene()) > 1
 
@@ -150,7 +151,7 @@ def test_tls_reads_little_ahead_of_the_loop(certificate: Path) -> None:
             thread = threading.Thread(target=send, args=[listener.getsockname()], daemon=True)
             thread.start()
             here, _ = listener.accept()
-        channel: Any = await transport.accepted(here, "peer", server)
+        channel: Any = await channels.accepted(here, "peer", server)
         reader = channel._reader
         async with asyncio.timeout(PATIENCE_S):
             while not reader._paused:
@@ -160,7 +161,7 @@ def test_tls_reads_little_ahead_of_the_loop(certificate: Path) -> None:
         await asyncio.to_thread(thread.join)
         return kept
 
-    assert asyncio.run(scene()) < transport.TLS_PENDING_BYTES
+    assert asyncio.run(scene()) < channels.TLS_PENDING_BYTES
 
 
 @pytest.mark.parametrize("kind", ["own", "tls", "rocketmq"])
@@ -196,18 +197,18 @@ def test_a_copy_that_floods_takes_nothing_from_another_one(
 
 
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Floods]:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[limits.Throttle]:
     """Whose pauses there were; none takes time."""
-    found: list[Floods] = []
+    found: list[limits.Throttle] = []
 
-    async def noted(floods: Floods, began_s: float) -> None:
-        found.append(floods)
+    async def noted(throttle: limits.Throttle, began_s: float) -> None:
+        found.append(throttle)
 
-    monkeypatch.setattr(Floods, "pause", noted)
+    monkeypatch.setattr(limits.Throttle, "pause", noted)
     return found
 
 
-def test_all_peers_share_the_pauses(tmp_path: Path, pauses: list[Floods]) -> None:
+def test_all_peers_share_the_pauses(tmp_path: Path, pauses: list[limits.Throttle]) -> None:
     """Of each more waits than one read takes; as many as they are, they take one share."""
     with ExitStack() as stack:
         master = stack.enter_context(open_master(tmp_path))
@@ -229,20 +230,20 @@ def test_the_pauses_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) ->
         slept.append(seconds)
 
     async def scene() -> None:
-        shared = Floods()
+        shared = limits.Throttle()
         await shared.pause(0.0)
         await shared.pause(0.5)
         await shared.pause(1.0)
 
     clock: Any = SimpleNamespace(monotonic=lambda: 100.0, thread_time=lambda: 1.0)
-    monkeypatch.setattr(floods, "time", clock)
-    monkeypatch.setattr(floods, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setattr(limits, "asyncio", SimpleNamespace(sleep=sleep))
     asyncio.run(scene())
-    assert slept == [16, 24, pytest.approx(24 + 16 * floods.READ_S)]
+    assert slept == [16, 24, pytest.approx(24 + 16 * limits.READ_S)]
 
 
 def test_single_frames_that_nothing_asks_for_are_a_flood(
-    tmp_path: Path, pauses: list[Floods], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pauses: list[limits.Throttle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As small as they are; what a copy says of what it is sent is none."""
     monkeypatch.setattr(sender, "ANSWERS_MOST", 8)
@@ -315,7 +316,9 @@ def flooding_master() -> Iterator[tuple[str, threading.Event]]:
             thread.join()
 
 
-def test_a_master_that_floods_holds_up_no_close(tmp_path: Path, pauses: list[Floods]) -> None:
+def test_a_master_that_floods_holds_up_no_close(
+    tmp_path: Path, pauses: list[limits.Throttle]
+) -> None:
     with flooding_master() as (address, begun):
         copy = open_copy(tmp_path, address)
         service = copy_of(copy)
@@ -334,14 +337,14 @@ def test_no_close_waits_for_a_log_that_does_not_come() -> None:
     nobody: Any = None
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, nobody, lambda: None)
+        kept = ReceivedOffsets(engine, nobody, lambda: None)
         kept.take(Offsets(100, True, {}))
         kept.end()
         async with asyncio.timeout(PATIENCE_S):
             await kept.keep()
 
     asyncio.run(scene())
-    assert max(replica.LAST_OFFSETS_S, serving_master.LEAVE_S) < 1
+    assert max(LAST_OFFSETS_S, master_service.DRAIN_S) < 1
 
 
 def test_a_copy_whose_thread_goes_on_stays_locked(
@@ -360,8 +363,8 @@ def test_a_copy_whose_thread_goes_on_stays_locked(
         with open_copy(tmp_path / "c", master) as copy:
             caught_up(copy, master)
         with monkeypatch.context() as patched:
-            patched.setattr(replica.ReplicaService, "follow", hold)
-            patched.setattr(transport, "STOP_S", 0.05)
+            patched.setattr(ReplicaService, "follow", hold)
+            patched.setattr(loop, "STOP_S", 0.05)
             copy = open_copy(tmp_path / "c", master)
             service = copy_of(copy)
             wait_until(held.is_set)

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore.errors import ReplicationError, StoreFailedError
+from rocketstore.replication.master import sender
 from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
 from rocketstore.replication.protocol.frames import Kind, frame
 from rocketstore.replication.protocol.link import Acknowledged, Asked, Event
-from rocketstore.replication.serving import sender
 from tests.replication import copies
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.ends import Log

@@ -7,6 +7,8 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,8 @@ from rocketstore import ReplicaTimeoutError, ReplicationError, Store
 from rocketstore._native.append.copies import Copies
 from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.serving.quorum import NOT_CONNECTED, Quorum
+from rocketstore.replication.master.quorum import NOT_CONNECTED, Quorum
+from rocketstore.replication.replica.copied_log import CopiedLog
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import (
     Peer,
@@ -161,3 +164,16 @@ def test_no_put_waits_longer_than_replicas_have(tmp_path: Path, kind: str) -> No
         asyncio.run(both())
         assert set(took) == {"first: late", "0: met", "1: met", "2: met"}
         assert max(took.values()) < 2 * limit_s
+
+
+def test_a_copy_sends_no_digest_of_bytes_that_are_gone() -> None:
+    """Retention may take them meanwhile: a wrong digest would stop the copy for good."""
+    files = SimpleNamespace(find=lambda offset: None)
+    log = SimpleNamespace(log=None, begin_offset=0, queue=files, wait_flushed=lambda *_: True)
+    engine: Any = SimpleNamespace(
+        commit_log=log,
+        positions=SimpleNamespace(wrote=100),
+        config=SimpleNamespace(sync_flush_timeout_ms=0),
+    )
+    with pytest.raises(ReplicationError, match="lacks the file"):
+        CopiedLog(engine).log_tail()

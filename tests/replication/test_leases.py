@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ConfigError, FencedError, Store
-from rocketstore.replication import lease as leases
-from rocketstore.replication.lease import SECONDS_MOST, FileLease, keep_lease
-from rocketstore.replication.roles import fence_of
+from rocketstore.replication.role import lease as leases
+from rocketstore.replication.role.fence import fence_of
+from rocketstore.replication.role.lease import SECONDS_MOST, FileLease, keep_lease
 from tests.support.small_store import open_small
 from tests.support.waiting import wait_until
 

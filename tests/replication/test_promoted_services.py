@@ -115,7 +115,7 @@ def test_offsets_of_transactions_count_without_the_commits_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit that did not travel is not what the transaction behind it waits for."""
-    monkeypatch.setattr("rocketstore.replication.serving.sent_offsets.OFFSETS_EVERY_S", 1e6)
+    monkeypatch.setattr("rocketstore.replication.master.sent_offsets.OFFSETS_EVERY_S", 1e6)
     with open_master(tmp_path / "m", OPTIONS) as master:
         for number in range(9):
             master.writer("in").put(b"%d" % number)

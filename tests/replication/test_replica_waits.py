@@ -27,7 +27,7 @@ from rocketstore import (
     StoreClosedError,
 )
 from rocketstore.replication import Master
-from rocketstore.replication.serving.master import MasterService
+from rocketstore.replication.master.service import MasterService
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import counting
 from tests.replication.masters import open_master

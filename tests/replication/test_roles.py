@@ -18,18 +18,18 @@ from rocketstore import (
     StoreLockedError,
 )
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication import roles
-from rocketstore.replication.compared_log import CopyLog
-from rocketstore.replication.lease import FileLease, keep_lease
-from rocketstore.replication.promotion import promote
 from rocketstore.replication.protocol.session import Identity
-from rocketstore.replication.roles import (
-    fence_of,
+from rocketstore.replication.replica.copied_log import CopiedLog
+from rocketstore.replication.role import fence as fences
+from rocketstore.replication.role.fence import fence_of
+from rocketstore.replication.role.lease import FileLease, keep_lease
+from rocketstore.replication.role.promotion import promote
+from rocketstore.replication.role.startup import (
     take_master_role,
     take_plain_role,
     take_replica_role,
 )
-from rocketstore.replication.state import ReplicationState, load_state, save_state
+from rocketstore.replication.role.state import ReplicationState, load_state, save_state
 from tests.support.small_store import open_small
 from tests.support.waiting import wait_until
 
@@ -114,7 +114,7 @@ def test_old_master_becomes_a_copy_once_accepted_and_keeps_its_history(tmp_path:
     with open_small(tmp_path) as store:
         assert take_replica_role(_engine(store)).role == "replica"
         assert _state(tmp_path).role == "master"
-        CopyLog(_engine(store)).keep(Identity(before.store_id, before.epochs))
+        CopiedLog(_engine(store)).keep(Identity(before.store_id, before.epochs))
     after = _state(tmp_path)
     assert (after.role, after.store_id) == ("replica", before.store_id)
     assert after.epochs[0] == before.epochs[0]
@@ -301,7 +301,7 @@ def test_a_fence_that_is_not_kept_is_told(
     with open_small(tmp_path) as store:
         fence = fence_of(_engine(store))
         with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
-            patched.setattr(roles, "save_state", full)
+            patched.setattr(fences, "save_state", full)
             fence.hear(2)
         assert "not kept over a restart" in caplog.text
         with pytest.raises(FencedError):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rocketstore.replication.master import sent_offsets
+from rocketstore.replication.master.sent_offsets import OFFSETS_EVERY_S, SentOffsets
 from rocketstore.replication.protocol.link import Offsets
-from rocketstore.replication.serving import sent_offsets
-from rocketstore.replication.serving.sent_offsets import OFFSETS_EVERY_S, SentOffsets
 
 
 class Time:

@@ -9,7 +9,7 @@ import pytest
 from rocketstore import ReplicationError
 from rocketstore.log.layout.destroy import OWN_NAMES
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.state import (
+from rocketstore.replication.role.state import (
     ReplicationState,
     as_master,
     as_replica,

@@ -16,7 +16,7 @@ import pytest
 from rocketstore import Store
 from rocketstore.log.commitlog.flusher import Flusher
 from rocketstore.log.layout.file_system import file_system
-from rocketstore.replication import courses
+from rocketstore.replication.replica import copied_log
 from tests.replication.copies import (
     caught_up,
     open_copy,
@@ -75,7 +75,7 @@ def written_bytes(directory: Path) -> int:
 def test_puts_that_wait_are_synced_by_the_thread_that_receives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(courses, "QUICK_S", 600.0)  # however slow the disk is
+    monkeypatch.setattr(copied_log, "QUICK_S", 600.0)  # however slow the disk is
     with pair(tmp_path, ASKED) as (master, copy):
         writer = master.writer("orders")
         names = threads_that_flush(copy, monkeypatch)
@@ -89,8 +89,8 @@ def test_after_a_slow_sync_the_next_ones_are_the_flushers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that takes long is not waited for where heartbeats are sent."""
-    monkeypatch.setattr(courses, "QUICK_S", 0.0)
-    monkeypatch.setattr(courses, "SLOW_FOR_S", 600.0)
+    monkeypatch.setattr(copied_log, "QUICK_S", 0.0)
+    monkeypatch.setattr(copied_log, "SLOW_FOR_S", 600.0)
     with pair(tmp_path, MIB) as (master, copy):
         writer = master.writer("orders")
         writer.put(b"slow", durability="replicas(2)")
@@ -105,8 +105,8 @@ def test_no_byte_is_acknowledged_before_its_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
     if slow:
-        monkeypatch.setattr(courses, "QUICK_S", 0.0)
-        monkeypatch.setattr(courses, "SLOW_FOR_S", 600.0)
+        monkeypatch.setattr(copied_log, "QUICK_S", 0.0)
+        monkeypatch.setattr(copied_log, "SLOW_FOR_S", 600.0)
     with pair(tmp_path, MIB) as (master, copy):
         writer = master.writer("orders")
         flusher, held = flusher_of(copy), threading.Event()

@@ -13,8 +13,8 @@ from rocketstore import DiskFullError
 from rocketstore.cli import exit_codes
 from rocketstore.cli.app import cli
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.replication.courses import CopiedLog
-from rocketstore.replication.state import load_state
+from rocketstore.replication.replica.copied_log import CopiedLog
+from rocketstore.replication.role.state import load_state
 from tests.replication.copies import caught_up, open_copy, open_master, put_some
 from tests.support.ports import free_address
 from tests.support.small_store import open_small

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from rocketstore import ConfigError
-from rocketstore.replication import addresses, transport
+from rocketstore.replication.transport import addresses, channels
+from rocketstore.replication.transport.loop import in_thread
 from tests.replication.copies import open_master
 from tests.support.small_store import open_small
 
 
 @pytest.fixture
 def listening() -> Iterator[socket.socket]:
-    with transport.listener("127.0.0.1:0", 8) as sock:
+    with channels.listener("127.0.0.1:0", 8) as sock:
         yield sock
 
 
@@ -30,7 +31,7 @@ def test_a_connection_that_comes_as_an_accept_is_cancelled_is_left(
 
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        task = asyncio.create_task(transport.accept(listening))
+        task = asyncio.create_task(channels.accept(listening))
         await asyncio.sleep(0)  # it waits
         with socket.create_connection(listening.getsockname()) as client:
             # Both are of the loop's next round, the cancellation before the connection.
@@ -39,7 +40,7 @@ def test_a_connection_that_comes_as_an_accept_is_cancelled_is_left(
                 await task
             await asyncio.sleep(0)
             async with asyncio.timeout(60):
-                sock, address = await transport.accept(listening)
+                sock, address = await channels.accept(listening)
             with sock:
                 assert address == client.getsockname()
 
@@ -53,7 +54,7 @@ def test_a_lookup_that_hangs_holds_up_no_master(
 ) -> None:
     answers = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait(60) and [])
-    monkeypatch.setattr(transport, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(channels, "HANDSHAKE_S", 0.05)
     try:
         with pytest.raises(TimeoutError, match="no address in 0.05 s"):
             open_master(tmp_path, listen="localhost:0")
@@ -100,8 +101,8 @@ def test_work_goes_on_where_no_thread_starts_any_more() -> None:
     """As at the end of the interpreter, which closes the stores that are open."""
 
     async def scene() -> None:
-        assert await transport.in_thread(threading.get_ident) != threading.get_ident()
+        assert await in_thread(threading.get_ident) != threading.get_ident()
         await asyncio.get_running_loop().shutdown_default_executor()
-        assert await transport.in_thread(threading.get_ident) == threading.get_ident()
+        assert await in_thread(threading.get_ident) == threading.get_ident()
 
     asyncio.run(scene())

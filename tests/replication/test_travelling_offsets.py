@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from rocketstore import ReplicaStoreError, ReplicationError, Store
-from rocketstore.replication import master_state, promote
-from rocketstore.replication.master_state import KeptOffsets
+from rocketstore.replication import promote
 from rocketstore.replication.protocol.link import Offsets
+from rocketstore.replication.replica import received_offsets
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
 from rocketstore.values.bounded_json import Limits
 from tests.replication.copies import (
     SOON,
@@ -172,7 +173,7 @@ def _offsets(end: int, whole: bool = False, **groups: int) -> Offsets:
 
 
 def test_offsets_wait_for_the_log_that_they_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketstore.replication.master_state.AGAIN_S", 0.01)
+    monkeypatch.setattr("rocketstore.replication.replica.received_offsets.AGAIN_S", 0.01)
     stored: list[dict[str, Any]] = []
     failures = [OSError("full")]
 
@@ -188,7 +189,7 @@ def test_offsets_wait_for_the_log_that_they_speak_of(monkeypatch: pytest.MonkeyP
     noted: list[Exception] = []
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, noted.append, lambda: None)
+        kept = ReceivedOffsets(engine, noted.append, lambda: None)
         task = asyncio.create_task(kept.keep())
         kept.take(_offsets(100, whole=True, a=1))
         kept.take(_offsets(200, a=2))
@@ -216,10 +217,10 @@ def test_offsets_wait_for_the_log_that_they_speak_of(monkeypatch: pytest.MonkeyP
 
 def test_no_more_offsets_wait_than_a_store_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """A master whose log never comes, and which goes on to name other groups, or has too many."""
-    monkeypatch.setattr(master_state, "TABLE", Limits(1 << 40, 400))
+    monkeypatch.setattr(received_offsets, "TABLE", Limits(1 << 40, 400))
     engine: Any = SimpleNamespace(positions=SimpleNamespace(flushed=0))
     noted: list[Exception] = []
-    kept = KeptOffsets(engine, noted.append, lambda: None)
+    kept = ReceivedOffsets(engine, noted.append, lambda: None)
     kept.take(_offsets(100, whole=True, a=1))
     for n in range(1000):  # the same ones again and again
         kept.take(_offsets(200 + n, b=n, c=n))
@@ -246,7 +247,7 @@ def test_a_write_that_is_under_way_ends_with_its_connection() -> None:
     )
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, stored.append, lambda: None)
+        kept = ReceivedOffsets(engine, stored.append, lambda: None)
         task = asyncio.create_task(kept.keep())
         kept.take(_offsets(100, a=1))
         await asyncio.to_thread(under_way.wait)

@@ -16,7 +16,7 @@ FAULTS = (
     (
         Fault(
             "what_was_sent_counts_as_synced",
-            "rocketstore/replication/serving/sender.py",
+            "rocketstore/replication/master/sender.py",
             (
                 (
                     "self._acknowledged(self, event.synced)",

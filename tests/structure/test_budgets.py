@@ -60,7 +60,7 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/engine/wiring.py": "the parts of one store, in the order of their needs",
     "rocketstore/errors.py": "one list: each error of its own that rocketstore raises",
     "rocketstore/log/recovery/walk.py": "one walk: its steps, and how it judges what is no record",
-    "rocketstore/replication/replica.py": "one copy: its service, and the connection that it has",
+    "rocketstore/replication/replica/service.py": "one copy: its service and its connection",
     "rocketstore/replication/protocol/session.py": "both ends of one talk, each word of it",
     "rocketstore/log/follow/follower.py": "one class: what is known of a writer, under one lock",
     "rocketstore/log/recovery/recovery.py": "one attempt: each step needs what those before found",

@@ -24,11 +24,11 @@ REASONS = {
     "values/threads.py: Event": "threading.Thread has one; a thread that it stops has done nothing",
     "spark/frame.py: Lock": "for a setting of a Spark session; a face has no native part",
     "spark/lag.py: Lock": "taken by threads of Spark, which no handler interrupts",
-    "replication/master_state.py: Event": "of the loop of replication, in a thread of its own",
-    "replication/transport.py: Event": "of the loop of replication",
-    "replication/serving/sender.py: Event": "of the loop of replication",
-    "replication/replica.py: Event": "of the loop of replication",
-    "replication/replica.py: Lock": "of the loop of replication",
+    "replication/replica/received_offsets.py: Event": "of the loop of replication",
+    "replication/transport/channels.py: Event": "of the loop of replication",
+    "replication/master/sender.py: Event": "of the loop of replication",
+    "replication/replica/service.py: Event": "of the loop of replication",
+    "replication/replica/service.py: Lock": "of the loop of replication",
 }
 #: They take a limit by the same timer away, which is pytest-timeout's first method.
 ALARMS = re.compile(r"\bSIGALRM\b|\bsetitimer\(|\bsignal\.alarm\(")

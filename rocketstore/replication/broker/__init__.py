@@ -8,7 +8,7 @@ Read in this order:
     frames: RocketMQ's remoting protocol as bytes, without a socket.
     answers: what the bodies of answers say, checked.
     side_files: the files of the copy that they become.
-    asking: the thread that asks now and then.
+    service: the thread that asks now and then.
 
 Imports: the protocol's channel, the engine, the offsets of groups and of delay levels. Nothing of a
 broker is believed that can be checked.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.layout.json_files import json_text, write_with_copy
 from rocketstore.replication.broker import answers
-from rocketstore.replication.master_state import keep_group_offsets
 from rocketstore.services.delay.progress import Progress, save
 from rocketstore.values.bounded_json import LIMITS, weigh
 
@@ -66,7 +65,7 @@ def _write(engine: WritingEngine, name: str, document: dict[str, object], table:
 
 def _take_group_offsets(engine: WritingEngine, body: bytes) -> int:
     rows = answers.group_offsets(body)
-    keep_group_offsets(engine, rows, whole=True)
+    engine.offsets.take_from_master(rows, whole=True)
     return sum(map(len, rows.values()))
 
 

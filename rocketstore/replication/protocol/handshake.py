@@ -35,7 +35,7 @@ TEXT_BYTES_MOST: Final = 1000
 #: The remedy for keys that do not fit; it names none.
 SAME_KEY: Final = "give both the same key= (--key-file)"
 #: Body of a frame of a peer that has proved nothing yet, bytes.
-STRANGERS_BODY_MOST: Final = ERROR.size + TEXT_BYTES_MOST
+UNPROVED_BODY_MOST: Final = ERROR.size + TEXT_BYTES_MOST
 
 #: What another attempt does not change.
 FINAL: Final = {
@@ -71,7 +71,7 @@ class Session:
 
     def __init__(self, key: bytes | None) -> None:
         self._key = key
-        self._reader = FrameReader(STRANGERS_BODY_MOST)
+        self._reader = FrameReader(UNPROVED_BODY_MOST)
         self._replies: list[Buffer] = []
         self._hello = self._challenge = b""
         self._state = "hello"

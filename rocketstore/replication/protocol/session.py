@@ -64,10 +64,10 @@ __all__ = [
     "Bounds",
     "CopyStore",
     "Identity",
+    "LogTail",
     "MasterSession",
     "MasterStore",
     "ReplicaSession",
-    "Standing",
 ]
 
 #: Received, synced.
@@ -99,7 +99,7 @@ class Bounds(NamedTuple):
     segment_bytes: int
 
 
-class Standing(NamedTuple):
+class LogTail(NamedTuple):
     """Of a replica's log: its begin and end, the SHA-256 of its last bytes, from `tail` on, and the
     size of its files."""
 
@@ -132,7 +132,7 @@ class CopyStore(Protocol):
     @property
     def identity(self) -> Identity: ...
 
-    def standing(self) -> Standing: ...
+    def log_tail(self) -> LogTail: ...
 
     def keep(self, identity: Identity) -> None:
         """Makes the identity of the master that of the store, durably, before data of it comes."""
@@ -313,7 +313,7 @@ class ReplicaSession(Session):
     def ask(self, offset: int) -> Sequence[Buffer]:
         """Says where this log stands; it goes on at its end, whatever `offset` is."""
         store_id, epochs = self._store.identity
-        begin, end, tail, digest, segment_bytes = self._store.standing()
+        begin, end, tail, digest, segment_bytes = self._store.log_tail()
         self._ask = Ask(
             self._store.replica_id,
             store_id or bytes(16),

@@ -21,7 +21,7 @@ from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.recovery.fingerprint import DISCARDED
-from rocketstore.replication.state import load_state
+from rocketstore.replication.role.state import load_state
 from rocketstore.tools._verify.broker import check_side_file, document_of
 from rocketstore.tools._verify.holes import hole_at
 

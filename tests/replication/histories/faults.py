@@ -165,7 +165,7 @@ def _lying_copy(history: History) -> bool:
 
 
 def _lying_master(history: History) -> bool:
-    """A stranger listens where a copy thinks that its master is."""
+    """An unknown peer listens where a copy thinks that its master is."""
     machine = history.rng.choice(history.others())
     liar = LyingMaster(history.rng, with_key=history.settings.key is not None)
     history.closing.append(liar.close)

@@ -18,7 +18,7 @@ import rocketstore
 from rocketstore import RocketStoreError
 from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
 from rocketstore.replication import promote
-from rocketstore.replication.state import load_state
+from rocketstore.replication.role.state import load_state
 from tests.replication.histories.faulty_link import FaultyLink
 from tests.replication.histories.judge import Place, Read
 from tests.replication.histories.node import SHAPE

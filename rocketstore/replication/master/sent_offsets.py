@@ -8,7 +8,7 @@ from typing import Final
 
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.protocol.offsets import changed_offsets
-from rocketstore.replication.transport import in_thread
+from rocketstore.replication.transport.loop import in_thread
 
 __all__ = ["OFFSETS_EVERY_S", "SentOffsets"]
 

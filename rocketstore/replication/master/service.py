@@ -11,39 +11,40 @@ import ssl
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.sync.futex import EventFd
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, StoreClosedError
-from rocketstore.replication.compared_log import MasterLog
-from rocketstore.replication.floods import Floods
-from rocketstore.replication.lease import keep_lease
+from rocketstore.replication.master.log_source import MasterLog, log_source_of
+from rocketstore.replication.master.quorum import Quorum
+from rocketstore.replication.master.sender import ConnectedReplica, ReplicaSender
 from rocketstore.replication.protocol.classic import ClassicMasterLink
 from rocketstore.replication.protocol.link import MasterLink
 from rocketstore.replication.protocol.session import MasterSession
-from rocketstore.replication.roles import fence_of, take_master_role
-from rocketstore.replication.serving.log_source import log_source_of
-from rocketstore.replication.serving.quorum import Quorum
-from rocketstore.replication.serving.sender import ConnectedReplica, ReplicaSender
-from rocketstore.replication.serving.strangers import WAITING_MOST, WaitingRoom
+from rocketstore.replication.role.fence import fence_of
+from rocketstore.replication.role.lease import keep_lease
+from rocketstore.replication.role.startup import take_master_role
+from rocketstore.replication.role.state import load_state
 from rocketstore.replication.settings import Master
-from rocketstore.replication.state import load_state
-from rocketstore.replication.transport import LoopThread, accept, accepted, end_tasks, listener
-from rocketstore.replication.warnings import Warnings
+from rocketstore.replication.transport.channels import accept, accepted, listener
+from rocketstore.replication.transport.limits import (
+    PENDING_MOST,
+    PendingConnections,
+    Throttle,
+    WarningLimit,
+)
+from rocketstore.replication.transport.loop import LoopThread, end_tasks
 from rocketstore.values.kept_errors import without_frames
 
-if TYPE_CHECKING:
-    from rocketstore.engine.engine import Engine
-
-__all__ = ["MasterService", "begin_master", "master_of"]
+__all__ = ["MasterService", "begin_master"]
 
 logger = logging.getLogger(__name__)
 
 #: After an accept that failed, as when descriptors ran out, seconds.
 ACCEPT_AGAIN_S: Final = 0.2
 #: Longest time at the end of a store for what replicas lack, seconds.
-LEAVE_S: Final = 0.8
+DRAIN_S: Final = 0.8
 
 
 @dataclass(slots=True)
@@ -77,12 +78,12 @@ class MasterService:
         # Replaced as a whole: any thread looks.
         self._senders: Mapping[asyncio.Task[None], ReplicaSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room, self._floods = WaitingRoom(), Floods()
-        self._warnings = (Warnings(), Warnings())  # of strangers, of replicas
-        self._listener = listener(settings.listen, settings.max_replicas + WAITING_MOST)
+        self._pending, self._throttle = PendingConnections(), Throttle()
+        self._warnings = (WarningLimit(), WarningLimit())  # of unknown peers, of replicas
+        self._listener = listener(settings.listen, settings.max_replicas + PENDING_MOST)
         self.address = _text(self._listener.getsockname())
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._moved = EventFd(self._bell)
+        self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._moved = EventFd(self._event_fd)
         self._log.dispatch_signal.hang(self._moved)
         self._thread = LoopThread(name="rocketstore-master", main=self._serve)
         engine.guests.hold("a replica", self._needs_from)
@@ -98,10 +99,10 @@ class MasterService:
             self._thread.stop()
         finally:
             self.fence(StoreClosedError("the store was closed while a put waited for replicas"))
-        if self._bell >= 0:
+        if self._event_fd >= 0:
             self._log.dispatch_signal.take_down(self._moved)
-            bell, self._bell = self._bell, -1
-            os.close(bell)
+            event_fd, self._event_fd = self._event_fd, -1
+            os.close(event_fd)
             self._listener.close()
 
     @property
@@ -151,7 +152,7 @@ class MasterService:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._bell, self._log_moved)
+        loop.add_reader(self._event_fd, self._log_moved)
         try:
             while True:
                 try:
@@ -168,25 +169,25 @@ class MasterService:
                 task.add_done_callback(self._gone)
                 # Not in the task: one that is cancelled before its first line has no `finally`.
                 task.add_done_callback(lambda _, sock=sock: sock.close())  # type: ignore[misc]
-                self._room.enter(task, address[0])
-                await asyncio.sleep(self._room.pause_s())
+                self._pending.add(task, address[0])
+                await asyncio.sleep(self._pending.pause_s())
         finally:
             try:
-                await self._take_leave()
+                await self._drain()
             finally:
-                loop.remove_reader(self._bell)
+                loop.remove_reader(self._event_fd)
                 await end_tasks(self._tasks)
 
-    async def _take_leave(self) -> None:
+    async def _drain(self) -> None:
         """Sends each replica that is near the rest of the log, and the offsets of groups. An operator
         can then promote any of these replicas, and nothing is lost."""
         end = self._engine.positions.wrote
         self._log.request_flush(end)  # it may be visible only then
         near = self._near()
         for sender in near.values():
-            sender.take_leave(end)
+            sender.drain(end)
         if near:
-            await asyncio.wait(near, timeout=LEAVE_S)
+            await asyncio.wait(near, timeout=DRAIN_S)
 
     def _link(self) -> MasterLink:
         """What a connection speaks."""
@@ -198,21 +199,21 @@ class MasterService:
 
     def _log_moved(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._bell, 8)
+            os.read(self._event_fd, 8)
         for sender in self._senders.values():
             sender.wake()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
-        self._room.leave(task)
+        self._pending.discard(task)
         self._tasks.discard(task)
 
-    def _take_place(self, task: asyncio.Task[None]) -> None:
+    def _admit(self, task: asyncio.Task[None]) -> None:
         """A peer that has proved what it must asks for the log."""
         most = self.settings.max_replicas
-        if len(self._tasks) - len(self._room) >= most:
+        if len(self._tasks) - len(self._pending) >= most:
             self._counts.refused += 1
             raise ReplicationError(f"refused, max_replicas = {most} are connected")
-        self._room.leave(task)
+        self._pending.discard(task)
 
     async def _attend(self, sock: socket.socket, peer: str) -> None:
         """One connection, from its first byte to its last."""
@@ -229,8 +230,8 @@ class MasterService:
                     self._acknowledged,
                     self._moved.arm,
                     self._hear_of_epoch,
-                    partial(self._take_place, task),
-                    floods=self._floods,
+                    partial(self._admit, task),
+                    throttle=self._throttle,
                 )
                 self._senders = {**self._senders, task: sender}
                 try:
@@ -305,8 +306,3 @@ def begin_master(engine: WritingEngine, settings: Master) -> MasterService:
         keep_lease(engine, settings.lease)
     service.start()
     return service
-
-
-def master_of(engine: Engine) -> MasterService | None:
-    """The master of an open store, if it is one."""
-    return engine.guests.made(MasterService) if isinstance(engine, WritingEngine) else None

@@ -14,7 +14,7 @@ from typing import Any, Final
 from rocketstore.errors import ReplicationError
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.protocol.epochs import Epoch
-from rocketstore.replication.state import load_state
+from rocketstore.replication.role.state import load_state
 
 __all__ = ["epochs_before", "parted_at"]
 

@@ -1,30 +1,27 @@
-"""What a master keeps besides its log, in a copy: offsets of groups, and how far its services are.
+"""Offsets of the master's groups, in a copy.
 
-Offsets of groups come from the master. How far delivery of delayed messages is, each store finds in
-its log: what it knows of that holds for the log that it wrote itself, and is forgotten once another
-store writes it.
+They wait until the log has all that they speak of: an open sets others back to the end of their
+queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import ReplicationError, RocketStoreError
-from rocketstore.log.recovery.losses import forget_delays
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.protocol.offsets import CHANGES_SHARE, TABLE
-from rocketstore.replication.transport import in_thread
+from rocketstore.replication.transport.loop import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketstore.engine.writing_engine import WritingEngine
 
-__all__ = ["KeptOffsets", "become_copy", "keep_group_offsets"]
+__all__ = ["ReceivedOffsets"]
 
 #: Before offsets that could not be stored are tried again, seconds.
 AGAIN_S: Final = 1.0
@@ -34,32 +31,7 @@ TOO_MANY: Final = (
 )
 
 
-def keep_group_offsets(
-    engine: WritingEngine, groups: Mapping[str, Mapping[int, int]], *, whole: bool
-) -> None:
-    """These are offsets of the master's groups: next queue offsets by queue id of each
-    "topic@group", none of one that is gone. `whole`: the master has no other groups; those that
-    only this copy has stay. Any thread may call it.
-
-    The copy should have all that the offsets speak of: the next open sets others back to the end of
-    their queue.
-
-    Raises:
-        DiskFullError, OSError: nothing is stored; with EFBIG as it could not be read again.
-    """
-    engine.offsets.take_from_master(groups, whole=whole)
-
-
-def become_copy(engine: WritingEngine) -> None:
-    """Called before the store is a copy on the disk: another one delivers what is delayed.
-
-    Raises:
-        OSError: it is not forgotten.
-    """
-    forget_delays(engine.layout)
-
-
-class KeptOffsets:
+class ReceivedOffsets:
     """Offsets that came by one connection, until the log has what they speak of. Everything happens
     in its loop, but the writing of files."""
 
@@ -134,7 +106,9 @@ class KeptOffsets:
     async def _store(self, offsets: Offsets) -> bool:
         writing = asyncio.ensure_future(
             in_thread(
-                partial(keep_group_offsets, self._engine, offsets.groups or {}, whole=offsets.whole)
+                partial(
+                    self._engine.offsets.take_from_master, offsets.groups or {}, whole=offsets.whole
+                )
             )
         )
         try:

@@ -13,10 +13,10 @@ import pytest
 
 import rocketstore
 from rocketstore.replication import promote
-from rocketstore.replication.courses import CopiedLog
-from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.link import Ended, Offsets
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
+from rocketstore.replication.replica.copied_log import CopiedLog
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
 from tests.replication import ends, masters
 from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import (
@@ -39,10 +39,10 @@ UNFLUSHED = {**STILL, "flush_timed": True, "durability": "memory", "visible": "f
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that no slow machine reaches, and offsets that travel with the last word alone."""
-    monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 100.0)
-    monkeypatch.setattr("rocketstore.replication.transport.STOP_S", 200.0)
-    monkeypatch.setattr("rocketstore.replication.replica.LAST_OFFSETS_S", 100.0)
-    monkeypatch.setattr("rocketstore.replication.serving.sent_offsets.OFFSETS_EVERY_S", 1e6)
+    monkeypatch.setattr("rocketstore.replication.master.service.DRAIN_S", 100.0)
+    monkeypatch.setattr("rocketstore.replication.transport.loop.STOP_S", 200.0)
+    monkeypatch.setattr("rocketstore.replication.replica.service.LAST_OFFSETS_S", 100.0)
+    monkeypatch.setattr("rocketstore.replication.master.sent_offsets.OFFSETS_EVERY_S", 1e6)
 
 
 def table_of(store: rocketstore.Store) -> dict[str, object]:
@@ -122,7 +122,7 @@ def test_a_replica_that_takes_nothing_holds_up_no_other(tmp_path: Path, patient:
 def test_a_replica_that_takes_nothing_holds_the_close_for_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 0.05)
+    monkeypatch.setattr("rocketstore.replication.master.service.DRAIN_S", 0.05)
     with open_master(tmp_path) as master:
         put_some(master, 10)
         with Peer(address_of(master), ends.Log()):
@@ -155,7 +155,7 @@ def test_offsets_that_came_are_stored_after_the_connection() -> None:
     )
 
     async def scene() -> None:
-        kept = KeptOffsets(engine, stored.append, lambda: listens.append(True))
+        kept = ReceivedOffsets(engine, stored.append, lambda: listens.append(True))
         kept.take(Offsets(100, True, {"t@a": {0: 1}}))
         kept.end()
         task = asyncio.create_task(kept.keep())
@@ -175,11 +175,11 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None
 ) -> None:
     """The copy brings the log that they speak of to its disk first."""
-    monkeypatch.setattr("rocketstore.replication.serving.master.LEAVE_S", 0.0)
+    monkeypatch.setattr("rocketstore.replication.master.service.DRAIN_S", 0.0)
     came, slow = threading.Event(), True
-    take, sync_soon, sync_here = KeptOffsets.take, CopiedLog.sync_soon, CopiedLog.sync_here
+    take, sync_soon, sync_here = ReceivedOffsets.take, CopiedLog.sync_soon, CopiedLog.sync_here
 
-    def taken(kept: KeptOffsets, offsets: Offsets) -> None:
+    def taken(kept: ReceivedOffsets, offsets: Offsets) -> None:
         take(kept, offsets)
         came.set()
 
@@ -190,7 +190,7 @@ def test_a_broken_connection_leaves_no_offsets_that_came(
     def synced_here(log: CopiedLog) -> bool:
         return not slow and sync_here(log)
 
-    monkeypatch.setattr(KeptOffsets, "take", taken)
+    monkeypatch.setattr(ReceivedOffsets, "take", taken)
     monkeypatch.setattr(CopiedLog, "sync_here", synced_here)
     monkeypatch.setattr(CopiedLog, "sync_soon", synced)
     with open_master(tmp_path / "m") as master:

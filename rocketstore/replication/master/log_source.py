@@ -1,17 +1,48 @@
-"""The log of a master as it is sent to replicas."""
+"""The log of a master as it is compared with that of a replica, and sent."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rocketstore._native.format.scanner import SearchBudget, resynchronise, scan_segment
+from rocketstore.replication.protocol.session import Bounds, Identity
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.replication.role.state import ReplicationState
 
-__all__ = ["LogSource", "log_source_of"]
+__all__ = ["LogSource", "MasterLog", "log_source_of"]
+
+
+class MasterLog:
+    """The log as a session compares it. A `MasterStore`: its identity does not change while the
+    store is open."""
+
+    def __init__(self, engine: WritingEngine, state: ReplicationState) -> None:
+        self.identity = Identity(state.store_id, state.epochs)
+        self._engine = engine
+        self._files = engine.commit_log.queue
+
+    def bounds(self) -> Bounds:
+        engine = self._engine
+        end, begin = engine.positions.visible, engine.commit_log.begin_offset
+        last_file = max(begin, self._files.start_for(end))
+        return Bounds(begin, last_file, end, engine.config.commit_log_file_size_bytes)
+
+    def digest(self, start: int, end: int) -> bytes | None:
+        """SHA-256 of bytes that are committed; None where the log has not all of them any more."""
+        digest = hashlib.sha256()
+        while start < end:
+            file = self._files.find(start)
+            if file is None:
+                return None
+            size = min(end, file.end_offset) - start
+            digest.update(file.view(start - file.start_offset, size))
+            start += size
+        return digest.digest()
 
 
 class LogSource:

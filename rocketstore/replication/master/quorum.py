@@ -21,27 +21,27 @@ class Quorum:
         Offset `NOT_CONNECTED`: fewer machines are connected."""
         self._confirm = confirm
         self._synced: dict[Hashable, tuple[int, int]] = {}
-        self._told = dict.fromkeys(range(2, COPIES_MAX + 1), NOT_CONNECTED)
+        self._reported = dict.fromkeys(range(2, COPIES_MAX + 1), NOT_CONNECTED)
 
     def acknowledged(self, replica: Hashable, offset: int, begin: int = 0) -> None:
         """A replica, whose log begins at `begin`, has everything from there to `offset` on its disk.
         Its first word makes it count."""
         self._synced[replica] = (offset, begin)
-        self._tell()
+        self._report()
 
     def left(self, replica: Hashable) -> None:
         """A replica is not connected any more. Idempotent."""
         if self._synced.pop(replica, None) is not None:
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         reached = sorted(self._synced.values(), reverse=True)
         begin = 0
-        for copies, told in self._told.items():
+        for copies, reported in self._reported.items():
             offset = NOT_CONNECTED
             if copies - 2 < len(reached):
                 offset, other = reached[copies - 2]
                 begin = max(begin, other)
-            if offset != told:
-                self._told[copies] = offset
+            if offset != reported:
+                self._reported[copies] = offset
                 self._confirm(copies, offset, begin)

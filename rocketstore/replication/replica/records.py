@@ -20,7 +20,7 @@ from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReplicationError
 from rocketstore.replication.protocol.epochs import OFFSET_MAX
 
-__all__ = ["Incoming", "Piece"]
+__all__ = ["RecordAssembler", "RecordChunk"]
 
 #: Memory in which records are put together, bytes; more for a record that is larger.
 WINDOW_BYTES: Final = 4 << 20
@@ -29,7 +29,7 @@ HEAD_BYTES: Final = 8
 MAGICS: Final = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
-class Piece(NamedTuple):
+class RecordChunk(NamedTuple):
     """Whole records, or a blank, of one segment. `data` is valid until the next `take`."""
 
     offset: int
@@ -40,10 +40,10 @@ class Piece(NamedTuple):
     stored_ms: int
 
 
-class Incoming:
+class RecordAssembler:
     """One log that arrives, from `offset` on, in segments of `segment_bytes`.
 
-    `record_most`: a longer record is refused, bytes. `append_most`: a piece is no longer than this,
+    `record_most`: a longer record is refused, bytes. `append_most`: a chunk is no longer than this,
     bytes; at least twice `record_most`.
     """
 
@@ -63,7 +63,7 @@ class Incoming:
         """Up to where bytes have come."""
         return self._end
 
-    def take(self, data: memoryview) -> Iterator[Piece]:
+    def take(self, data: memoryview) -> Iterator[RecordChunk]:
         """The next bytes, which may be of more than one segment.
 
         Raises:
@@ -75,7 +75,7 @@ class Incoming:
             window.write(self._end - window.start_offset, part)
             self._end += len(part)
             data = data[len(part) :]
-            yield from self._pieces(window)
+            yield from self._chunks(window)
 
     def _room(self) -> MappedFile:
         """Memory with room for the next byte, which holds what is not whole yet."""
@@ -103,7 +103,7 @@ class Incoming:
             )
         return end
 
-    def _pieces(self, window: MappedFile) -> Iterator[Piece]:
+    def _chunks(self, window: MappedFile) -> Iterator[RecordChunk]:
         start = window.start_offset
         verify = VERIFY_BODY_CRC | VERIFY_RECORD_CRC | VERIFY_LENIENT
         while self._whole < self._end:
@@ -124,7 +124,9 @@ class Incoming:
                 if end == position:
                     return
             offset, self._whole = self._whole, start + end
-            yield Piece(offset, window.view(position, end - position), last, max(stored_ms, 0))
+            yield RecordChunk(
+                offset, window.view(position, end - position), last, max(stored_ms, 0)
+            )
 
     def _first(self, window: MappedFile, position: int, status: str) -> int:
         """The size of what begins at `position` and is no record that has come as a whole: a blank

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
-from rocketstore.replication.broker.asking import BrokerService
-from rocketstore.replication.lease import keep_lease
-from rocketstore.replication.replica import ReplicaService, first_contact
-from rocketstore.replication.roles import take_master_role, take_replica_role
-from rocketstore.replication.serving.master import begin_master
+from rocketstore.replication.broker.service import BrokerService
+from rocketstore.replication.master.service import begin_master
+from rocketstore.replication.replica.service import ReplicaService, first_contact
+from rocketstore.replication.role.lease import keep_lease
+from rocketstore.replication.role.startup import take_master_role, take_replica_role
 from rocketstore.replication.settings import Master, Replica
 
 if TYPE_CHECKING:

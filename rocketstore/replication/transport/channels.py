@@ -1,161 +1,40 @@
-"""The thread, the loop and the connections of replication; no protocol.
-
-All network code of one store runs in one event loop in a thread of its own, so that neither a peer
-nor a put waits for it.
-"""
+"""The connections of replication, made and accepted, with TLS and without; no protocol."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
-import logging
 import os
 import socket
 import ssl
-import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
-from rocketstore._native.os import syscalls
-from rocketstore._native.sync.futex import EventCount
-from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.engine.shutdown import StillRunsError
 from rocketstore.errors import ConfigError
-from rocketstore.replication.addresses import lookup, split_address
 from rocketstore.replication.protocol.link import Buffer
+from rocketstore.replication.transport.addresses import lookup, split_address
 from rocketstore.values.kept_errors import without_frames
-from rocketstore.values.threads import runs_here, start_thread
 
 __all__ = [
     "Channel",
-    "LoopThread",
     "accept",
     "accepted",
     "connected",
-    "end_tasks",
-    "in_thread",
     "listener",
 ]
-
-logger = logging.getLogger(__name__)
-_Given = TypeVar("_Given")
 
 #: Longest handshake of TLS, longest attempt to connect, and to find an address to listen at, seconds.
 HANDSHAKE_S: Final = 10.0
 #: What TLS keeps of bytes that the system has not taken, bytes.
 TLS_PENDING_BYTES: Final = 1 << 20
 #: Bytes that the system took or gave at once after which other work of the loop runs.
-TURN_BYTES: Final = 256 << 10
+YIELD_BYTES: Final = 256 << 10
 #: What a call counts for besides its bytes: a peer that sends single bytes takes time, too.
 CALL_BYTES: Final = 16 << 10
 #: Connections that wait to be accepted, count: the system takes no larger number.
 BACKLOG_MOST: Final = 4096
-#: Longest wait for the thread at the end of a store, seconds.
-STOP_S: Final = 10.0
-
-
-class LoopThread:
-    """Runs one coroutine in an event loop of its own until it is told to stop, which cancels it."""
-
-    def __init__(self, name: str, main: Callable[[], Coroutine[None, None, None]]) -> None:
-        self.name = name
-        self.error: BaseException | None = None
-        self._main = main
-        self._lock = SignalSafeLock("the loop of replication")
-        self._token = syscalls.process_token()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = False
-        #: Moves once the thread has done its work. An interrupt of `join`, which up to Python 3.12
-        #: takes the thread for ended, does not matter here.
-        self._done = EventCount()
-
-    def start(self) -> None:
-        """Once; OSError where the system has no thread left."""
-        if self._thread is not None:
-            return
-        thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        start_thread(thread)
-        self._thread = thread
-
-    @property
-    def alive(self) -> bool:
-        thread = self._thread
-        return thread is not None and thread.is_alive()
-
-    def call(self, act: Callable[[], object]) -> None:
-        """Has `act` called in the loop, soon; not at all once it ends. Any thread may."""
-        with self._lock():
-            if self._loop is not None and not syscalls.forked_since(self._token):
-                self._loop.call_soon_threadsafe(act)
-
-    def wait(self) -> None:
-        """Returns once the work is done. What a signal raises ends the wait of the main thread."""
-        if self._thread is not None:
-            self._done.wait(0)
-
-    def stop(self) -> None:
-        """Returns once the thread has ended. Idempotent; any thread may. Raises StillRunsError: it
-        has not, after some seconds."""
-        self._stopping = True
-        if not self.alive:
-            return
-        self.call(self._cancel)
-        thread = self._thread
-        if thread is None or runs_here(thread):
-            return
-        if not self._done.wait(0, int(STOP_S * 1000)):
-            late = f"{self.name} has not ended in {STOP_S:g} s"
-            raise StillRunsError(f"{late}: its store stays locked until this process ends")
-        thread.join()
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def _run(self) -> None:
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                asyncio.run(self._begin())
-        except BaseException as error:
-            self.error = without_frames(error)
-            logger.error("%s failed: %r", self.name, error)
-        finally:
-            with self._lock():
-                self._loop = None
-            self._done.notify()
-
-    async def _begin(self) -> None:
-        self._task = asyncio.current_task()
-        with self._lock():
-            self._loop = asyncio.get_running_loop()
-        if not self._stopping:  # a stop that came before found no loop
-            try:
-                await self._main()
-            finally:
-                with self._lock():
-                    self._loop = None
-
-
-async def end_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancels them, and returns once they have ended."""
-    ending = list(tasks)
-    for task in ending:
-        task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)
-
-
-async def in_thread(act: Callable[..., _Given], *arguments: Any) -> _Given:
-    """What `act` gives, which may take long: a thread of the loop's executor calls it, or this one
-    once the interpreter ends, which starts no more of them."""
-    try:
-        given = asyncio.get_running_loop().run_in_executor(None, act, *arguments)
-    except RuntimeError:
-        return act(*arguments)
-    return await given
 
 
 class Channel(Protocol):
@@ -182,7 +61,7 @@ class Channel(Protocol):
         """Ends the connection at once; what was not sent is lost. Idempotent."""
 
 
-class _InTurn:
+class _Yielding:
     """What never waits for its peer, as that floods it, lets others have their turn."""
 
     _at_once = 0
@@ -190,13 +69,13 @@ class _InTurn:
     async def _took(self, size: int) -> int:
         """So many bytes went or came at once; gives `size`."""
         self._at_once += size + CALL_BYTES
-        if self._at_once >= TURN_BYTES:
+        if self._at_once >= YIELD_BYTES:
             self._at_once = 0
             await asyncio.sleep(0)
         return size
 
 
-class _Plain(_InTurn):
+class _Plain(_Yielding):
     """Bytes go from where they are straight to the kernel."""
 
     def __init__(self, sock: socket.socket, peer: str) -> None:
@@ -237,7 +116,7 @@ class _Plain(_InTurn):
         sent = 0
         with contextlib.suppress(BlockingIOError, InterruptedError):
             sent = self._sock.sendmsg(buffers)
-        rest = _behind(buffers, sent)
+        rest = _unsent(buffers, sent)
         if not rest:
             await self._took(sent)
         for view in rest:
@@ -251,7 +130,7 @@ class _Plain(_InTurn):
         self._sock.close()
 
 
-class _Encrypted(_InTurn):
+class _Encrypted(_Yielding):
     """TLS, which copies."""
 
     def __init__(
@@ -277,7 +156,7 @@ class _Encrypted(_InTurn):
         self._writer.transport.abort()
 
 
-def _behind(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
+def _unsent(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
     """What is left of buffers of which the first `sent` bytes are gone."""
     rest: list[memoryview] = []
     for buffer in buffers:
@@ -354,7 +233,7 @@ async def accepted(sock: socket.socket, peer: str, tls: ssl.SSLContext | None) -
     if tls is None:
         return _Plain(sock, peer)
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=TURN_BYTES)
+    reader = asyncio.StreamReader(limit=YIELD_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(
         lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S

@@ -21,7 +21,7 @@ from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ConfigError
 from rocketstore.log.worker import Worker
-from rocketstore.replication.roles import Fence, fence_of
+from rocketstore.replication.role.fence import Fence, fence_of
 from rocketstore.values.bounded_json import LIMITS, parse_json
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.public import public
@@ -124,25 +124,25 @@ class LeaseWatch:
 
     def __init__(self, engine: WritingEngine, lease: Lease) -> None:
         self._clock = _Clock(fence_of(engine))
-        self._asker = _Asker(lease, self._clock)
+        self._poller = _LeasePoller(lease, self._clock)
 
     def start(self) -> None:
         """The first question is answered when this returns, or the fence is closed. Raises what the
         lease raised."""
         self._clock.hear(None)
         self._clock.start()
-        self._asker.start()
-        self._asker.answered.wait(0, int(ANSWER_S * 1000))
-        if self._asker.failure is not None:
-            raise without_frames(self._asker.failure)
+        self._poller.start()
+        self._poller.answered.wait(0, int(ANSWER_S * 1000))
+        if self._poller.failure is not None:
+            raise without_frames(self._poller.failure)
 
     def wake(self) -> None:
         """Asks now."""
-        self._asker.wake()
+        self._poller.wake()
 
     def stop(self) -> None:
         """Asks no more."""
-        self._asker.stop(STOP_S)
+        self._poller.stop(STOP_S)
         self._clock.stop()
 
 
@@ -173,7 +173,7 @@ class _Clock(Worker):
         return min(left_s, SECONDS_MOST) if left_s > 0 else None
 
 
-class _Asker(Worker):
+class _LeasePoller(Worker):
     def __init__(self, lease: Lease, clock: _Clock) -> None:
         super().__init__("rocketstore-lease", self._lost)
         self._lease = lease

@@ -17,7 +17,7 @@ import rocketstore
 from rocketstore import ConfigError, PutResult, Store, aio
 from rocketstore.errors import FencedError, ReplicaStoreError, StoreReadOnlyError
 from rocketstore.replication import Master, Replica
-from rocketstore.replication.serving import sender
+from rocketstore.replication.master import sender
 from tests.replication.copies import PATIENT
 from tests.support.ports import free_address
 from tests.support.small_store import SMALL, open_small
@@ -66,14 +66,14 @@ def test_a_copy_has_the_messages_of_its_master_and_says_so(tmp_path: Path) -> No
 @pytest.fixture
 def rest(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Of masters with a limit of bytes a second: all but the first piece goes out once it is set."""
-    may_go, keep = threading.Event(), sender.Pace.keep
+    may_go, keep = threading.Event(), sender.RateLimit.keep
 
-    async def held(pace: sender.Pace, now: float, size: int) -> None:
+    async def held(limit: sender.RateLimit, now: float, size: int) -> None:
         while not may_go.is_set():
             await asyncio.sleep(0.005)
-        await keep(pace, now, size)
+        await keep(limit, now, size)
 
-    monkeypatch.setattr(sender.Pace, "keep", held)
+    monkeypatch.setattr(sender.RateLimit, "keep", held)
     return may_go
 
 

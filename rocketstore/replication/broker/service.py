@@ -20,13 +20,14 @@ from rocketstore.replication.broker.side_files import (
     SideFile,
     write_delay_offsets,
 )
-from rocketstore.replication.transport import LoopThread, connected
+from rocketstore.replication.transport.channels import connected
+from rocketstore.replication.transport.loop import LoopThread
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.replication.settings import Replica
-    from rocketstore.replication.transport import Channel
+    from rocketstore.replication.transport.channels import Channel
 
 __all__ = ["BrokerService"]
 
@@ -39,7 +40,7 @@ RECEIVE_BYTES: Final = 64 << 10
 #: Between two looks whether the log has what delay offsets wait for, seconds.
 LOOK_S: Final = 0.2
 #: Frames that answer nothing, before the connection is given up, count.
-STRANGERS_MOST: Final = 8
+UNMATCHED_MOST: Final = 8
 SUCCESS: Final = 0
 
 
@@ -114,7 +115,7 @@ class BrokerService:
     async def _round(self) -> None:
         synced = self._engine.positions.flushed
         with contextlib.closing(await connected(self.address, None)) as channel:
-            broker = _Broker(channel)
+            broker = _Client(channel)
             delays = None
             if self._held is None:
                 delays = await self._asked(broker, DELAY_OFFSETS, DELAY_FILE)
@@ -130,7 +131,7 @@ class BrokerService:
             for file in SIDE_FILES:
                 await self._got(broker, file)
 
-    async def _end_of_log(self, broker: _Broker) -> int:
+    async def _end_of_log(self, broker: _Client) -> int:
         answer = await broker.ask(LOG_END)
         if answer.code != SUCCESS:
             raise ReplicationError(f"where its log ends: code {answer.code}, {answer.remark!r}")
@@ -139,7 +140,7 @@ class BrokerService:
         except ValueError as error:
             raise ReplicationError(f"where its log ends: {error}") from None
 
-    async def _asked(self, broker: _Broker, code: int, name: str) -> bytes | None:
+    async def _asked(self, broker: _Client, code: int, name: str) -> bytes | None:
         """The body of an answer; None, with a note, where the broker has none."""
         answer = await broker.ask(code)
         if answer.code != SUCCESS:
@@ -147,7 +148,7 @@ class BrokerService:
             return None
         return answer.body
 
-    async def _got(self, broker: _Broker, file: SideFile) -> None:
+    async def _got(self, broker: _Client, file: SideFile) -> None:
         body = await self._asked(broker, file.code, file.name)
         digest = hashlib.sha256(body or b"").digest()
         if body is None or self._seen.get(file.name) == digest:
@@ -184,7 +185,7 @@ class BrokerService:
                 self._held = None
 
 
-class _Broker:
+class _Client:
     """One connection. One question at a time."""
 
     def __init__(self, channel: Channel) -> None:
@@ -197,7 +198,7 @@ class _Broker:
         """Raises ReplicationError: what came is no answer. OSError: the connection broke, or the
         broker was silent for too long."""
         self._asked += 1
-        strangers = 0
+        unmatched = 0
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._channel.send((request(code, self._asked),))
@@ -208,8 +209,8 @@ class _Broker:
                     for answer in self._reader.receive(self._buffer[:size]):
                         if answer.answers(self._asked):
                             return answer
-                        strangers += 1
-                    if strangers > STRANGERS_MOST:
-                        raise ReplicationError(f"it sent {strangers} frames, and no answer")
+                        unmatched += 1
+                    if unmatched > UNMATCHED_MOST:
+                        raise ReplicationError(f"it sent {unmatched} frames, and no answer")
         except TimeoutError:
             raise ConnectionError(f"no answer to request {code} in {ANSWER_S:g} s") from None

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import Final
 
-__all__ = ["LagTimes", "Pace", "Rate"]
+__all__ = ["LagTimes", "Rate", "RateLimit"]
 
 #: Ends of the log whose times are known, count, for the lag.
 TIMES_MAX: Final = 4096
@@ -15,7 +15,7 @@ TIMES_MAX: Final = 4096
 BURST_S: Final = 0.02
 
 
-class Pace:
+class RateLimit:
     """A limit of bytes a second, or None."""
 
     def __init__(self, limit: int | None) -> None:

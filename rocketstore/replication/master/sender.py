@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReplicationError
+from rocketstore.replication.master.rates import LagTimes, Rate, RateLimit
+from rocketstore.replication.master.sent_offsets import OFFSETS_EVERY_S, SentOffsets
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.link import (
     Acknowledged,
@@ -23,16 +25,14 @@ from rocketstore.replication.protocol.link import (
     Fenced,
     MasterLink,
 )
-from rocketstore.replication.serving.pace import LagTimes, Pace, Rate
-from rocketstore.replication.serving.sent_offsets import OFFSETS_EVERY_S, SentOffsets
-from rocketstore.replication.transport import end_tasks, in_thread
+from rocketstore.replication.transport.loop import end_tasks, in_thread
 
 if TYPE_CHECKING:
-    from rocketstore.replication.floods import Floods
+    from rocketstore.replication.master.log_source import LogSource
     from rocketstore.replication.protocol.compression import CodecName
-    from rocketstore.replication.serving.log_source import LogSource
     from rocketstore.replication.settings import Master
-    from rocketstore.replication.transport import Channel
+    from rocketstore.replication.transport.channels import Channel
+    from rocketstore.replication.transport.limits import Throttle
 
 __all__ = ["ConnectedReplica", "ReplicaSender"]
 
@@ -92,13 +92,13 @@ class ReplicaSender:
         acknowledged: Callable[[ReplicaSender, int], None],
         idle: Callable[[], None],
         fenced: Callable[[int], None],
-        take_place: Callable[[], None],
+        admit: Callable[[], None],
         *,
-        floods: Floods,
+        throttle: Throttle,
     ) -> None:
         """`acknowledged(self, synced)`; `idle()`: this one waits until the log has grown and `wake`
         was called; `fenced(epoch)`: the peer knows a later epoch than this store has;
-        `take_place()`: the peer asks for the log, ReplicationError where there is no place."""
+        `admit()`: the peer asks for the log, ReplicationError where there is no place."""
         self.link = link
         self._channel = channel
         self._source = source
@@ -106,8 +106,8 @@ class ReplicaSender:
         self._acknowledged = acknowledged
         self._idle = idle
         self._fenced = fenced
-        self._take_place = take_place
-        self._woken, self._floods = asyncio.Event(), floods
+        self._admit = admit
+        self._woken, self._throttle = asyncio.Event(), throttle
         self._replies: deque[Buffer] = deque()
         self._began = self._heard = self._said = time.monotonic()
         self.asked: int | None = None
@@ -121,12 +121,12 @@ class ReplicaSender:
         # Held while an acknowledgement is taken: a replica that is seen to lack nothing counts.
         self._together = SignalSafeLock("what replicas confirmed")
         self._bytes_sent, self._expected = 0, ANSWERS_MOST
-        self._rate, self._pace = Rate(), Pace(settings.max_bytes_per_s)
+        self._rate, self._rate_limit = Rate(), RateLimit(settings.max_bytes_per_s)
         self._offsets = SentOffsets(source.groups, source.end) if link.carries_offsets else None
         #: Up to where the replica is sent the log before this end takes leave; None: it does not.
         self._last: int | None = None
 
-    def take_leave(self, end: int) -> None:
+    def drain(self, end: int) -> None:
         """Ends the connection once the replica has synced the log up to `end`, and was sent the
         offsets of now."""
         self._last = end
@@ -195,7 +195,7 @@ class ReplicaSender:
                 self._answer(self.link.replies())
             self._expected -= 1
             if size == len(buffer) or self._expected < 0:
-                await self._floods.pause(began_s)
+                await self._throttle.pause(began_s)
 
     async def _keep_time(self) -> None:
         """Ends a silence, and has a heartbeat sent when one is due: no single wait has a timer."""
@@ -250,7 +250,7 @@ class ReplicaSender:
                 "or begin a new replica"
             )
         try:
-            self._take_place()
+            self._admit()
         except ReplicationError as error:
             self.link.no_place(str(error))
             raise
@@ -330,7 +330,7 @@ class ReplicaSender:
             return False
         self._times.note_end(end)
         piece = self._source.piece(
-            self.position, self._pace.most(self.link.data_most), not self.link.compares
+            self.position, self._rate_limit.most(self.link.data_most), not self.link.compares
         )
         if piece is None:
             raise ReplicationError(
@@ -349,5 +349,5 @@ class ReplicaSender:
         self._said = now = time.monotonic()
         self._bytes_sent += size
         self._rate.add(now, size)
-        await self._pace.keep(now, size)
+        await self._rate_limit.keep(now, size)
         return True

@@ -18,23 +18,22 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.replication.courses import (
-    ANSWER_S,
-    ClassicCourse,
-    CopiedLog,
-    Course,
-    MustOpenAgainError,
-    last_file_of,
-    link_and_course,
-)
-from rocketstore.replication.floods import Floods
-from rocketstore.replication.master_state import KeptOffsets
 from rocketstore.replication.protocol.compression import codec_name
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
-from rocketstore.replication.state import load_state, note_stopped
-from rocketstore.replication.transport import LoopThread, connected, end_tasks
-from rocketstore.replication.warnings import Warnings
+from rocketstore.replication.replica.copied_log import CopiedLog, MustOpenAgainError
+from rocketstore.replication.replica.received_offsets import ReceivedOffsets
+from rocketstore.replication.replica.receiver import (
+    ANSWER_S,
+    ClassicLogReceiver,
+    LogReceiver,
+    last_file_of,
+    link_and_receiver,
+)
+from rocketstore.replication.role.state import load_state, note_stopped
+from rocketstore.replication.transport.channels import connected
+from rocketstore.replication.transport.limits import Throttle, WarningLimit
+from rocketstore.replication.transport.loop import LoopThread, end_tasks
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from rocketstore.replication.protocol.compression import CodecName
     from rocketstore.replication.protocol.link import Buffer, ReplicaLink
     from rocketstore.replication.settings import Replica
-    from rocketstore.replication.transport import Channel
+    from rocketstore.replication.transport.channels import Channel
 
 __all__ = ["MustOpenAgainError", "ReplicaService", "first_contact"]
 
@@ -53,7 +52,7 @@ RECEIVE_BYTES: Final = 1 << 20
 #: A read of more, less than half of it bytes of the log, is one of a master that floods, bytes.
 LITTLE_BYTES: Final = 1 << 10
 #: Events of one read after which other work of the loop runs, count.
-TURN_EVENTS: Final = 64
+YIELD_EVENTS: Final = 64
 #: Attempts in a row that fail in the same way at the same place, count; then no other follows.
 SAME_FAILURES_MOST: Final = 3
 #: Errors that another attempt does not change.
@@ -95,14 +94,14 @@ class ReplicaService:
         state = load_state(engine.layout)
         #: Why this copy stopped, as it is kept on the disk until it goes on; empty: it goes on.
         self.kept_stop = "" if state is None else state.stopped
-        self._course: Course | None = None
+        self._receiver: LogReceiver | None = None
         self._link: ReplicaLink | None = None
         self._failures = (0, "")
-        self._warnings = Warnings()
+        self._warnings = WarningLimit()
         #: Whether what the peer says may stop the copy for good.
         self._believed = False
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._flushed = EventFd(self._bell)
+        self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._flushed = EventFd(self._event_fd)
         self._log.progress.hang(self._flushed)
         self._thread = LoopThread("rocketstore-replica", self._serve)
 
@@ -113,10 +112,10 @@ class ReplicaService:
     def stop(self) -> None:
         """Ends the connection. Idempotent."""
         self._thread.stop()
-        if self._bell >= 0 and not self._thread.alive:
+        if self._event_fd >= 0 and not self._thread.alive:
             self._log.progress.take_down(self._flushed)
-            bell, self._bell = self._bell, -1
-            os.close(bell)
+            event_fd, self._event_fd = self._event_fd, -1
+            os.close(event_fd)
 
     @property
     def stopped(self) -> BaseException | None:
@@ -143,9 +142,9 @@ class ReplicaService:
     @property
     def caught_up(self) -> bool:
         """Whether the disk has all that the master had when it last said so, a short time ago."""
-        course = self._course
+        receiver = self._receiver
         heard = self._heard_lately(time.monotonic())
-        return self.connected and heard and course is not None and course.caught_up
+        return self.connected and heard and receiver is not None and receiver.caught_up
 
     def _heard_lately(self, now: float) -> bool:
         return now - self._heard < OLD_AFTER * self.settings.heartbeat_every.total_seconds()
@@ -215,10 +214,10 @@ class ReplicaService:
         self._believed = False
         with contextlib.closing(await connected(settings.master, settings.tls)) as channel:
             self.connections += 1
-            link, course = link_and_course(self._engine, settings, self._copy, until_accepted)
-            self._course, self._link = course, link
-            connection = _Connection(channel, link, course, self, until_accepted)
-            asyncio.get_running_loop().add_reader(self._bell, self._rang, connection)
+            link, receiver = link_and_receiver(settings, self._copy, until_accepted)
+            self._receiver, self._link = receiver, link
+            connection = _Connection(channel, link, receiver, self, until_accepted)
+            asyncio.get_running_loop().add_reader(self._event_fd, self._on_flush, connection)
             work = [connection.receive()]
             if not until_accepted:
                 work += [connection.report(), connection.offsets.keep()]
@@ -231,32 +230,32 @@ class ReplicaService:
                     if not until_accepted:
                         await connection.keep_last(*tasks)
                 finally:
-                    asyncio.get_running_loop().remove_reader(self._bell)
+                    asyncio.get_running_loop().remove_reader(self._event_fd)
                     await end_tasks(tasks)
             for task in done:
                 task.result()
 
-    def _rang(self, connection: _Connection) -> None:
+    def _on_flush(self, connection: _Connection) -> None:
         """The disk has more."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self._bell, 8)
+            os.read(self._event_fd, 8)
         connection.moved.set()
         connection.offsets.look()
 
     def listen(self) -> None:
-        """The bell rings at the next flush."""
+        """The next flush moves the eventfd."""
         self._flushed.arm()
 
     def ignore(self) -> None:
-        """The bell does not ring."""
+        """No flush moves the eventfd."""
         self._flushed.disarm()
 
-    def came(self, size: int, course: Course) -> None:
+    def came(self, size: int, receiver: LogReceiver) -> None:
         """So many bytes came, or the master has nothing new."""
-        if course.master_end or course.begun:
-            self.master_end = max(course.master_end, self._copy.end)
-        self.connected = course.begun  # with a lag that is known
-        if course.begun:
+        if receiver.master_end or receiver.begun:
+            self.master_end = max(receiver.master_end, self._copy.end)
+        self.connected = receiver.begun  # with a lag that is known
+        if receiver.begun:
             self._keep_stop("")
         self.bytes_received += size
         now = self._heard = time.monotonic()
@@ -281,17 +280,17 @@ class _Connection:
         self,
         channel: Channel,
         link: ReplicaLink,
-        course: Course,
+        receiver: LogReceiver,
         service: ReplicaService,
         until_accepted: bool,
     ) -> None:
         self._channel = channel
         self._until_accepted = until_accepted
         self._link = link
-        self._course = course
+        self._receiver = receiver
         self._service = service
-        self._sending, self._floods = asyncio.Lock(), Floods()
-        self.offsets = KeptOffsets(service._engine, service._note, service.listen)
+        self._sending, self._throttle = asyncio.Lock(), Throttle()
+        self.offsets = ReceivedOffsets(service._engine, service._note, service.listen)
         #: Set when there may be something to report.
         self.moved = asyncio.Event()
         self._asked = asyncio.Event()
@@ -325,7 +324,7 @@ class _Connection:
             began_s, log_bytes = time.thread_time(), self._service.bytes_received
             try:
                 for count, event in enumerate(self._link.receive(buffer[:size])):
-                    if count % TURN_EVENTS == TURN_EVENTS - 1:
+                    if count % YIELD_EVENTS == YIELD_EVENTS - 1:
                         await asyncio.sleep(0)
                     if self._until_accepted and isinstance(event, Heartbeat):
                         return
@@ -333,29 +332,29 @@ class _Connection:
                         self.offsets.take(event)
                     elif isinstance(event, Ended):
                         raise ConnectionError(event.why)
-                    elif await self._course.take(event):
+                    elif await self._receiver.take(event):
                         came = len(event.data) if isinstance(event, Data) else 0
-                        self._service.came(came, self._course)
+                        self._service.came(came, self._receiver)
             finally:
                 await self._send(self._link.replies())
             await self._ask()
             self._sync(last=size < len(buffer))
             if 2 * (self._service.bytes_received - log_bytes) < size > LITTLE_BYTES:
-                await self._floods.pause(began_s)
-            course = self._course
-            if isinstance(course, ClassicCourse) and course.in_vain:
-                error = course.why_in_vain(await last_file_of(self._service.settings))
+                await self._throttle.pause(began_s)
+            receiver = self._receiver
+            if isinstance(receiver, ClassicLogReceiver) and receiver.in_vain:
+                error = receiver.why_in_vain(await last_file_of(self._service.settings))
                 if error is not None:
                     raise error
 
     async def _ask(self) -> None:
         if self._link.ready and not self._asked.is_set():
-            await self._send(self._link.ask(self._course.asks))
+            await self._send(self._link.ask(self._receiver.asks))
             self._asked.set()
 
     def _sync(self, *, last: bool) -> None:
         """Of what was received. `last`: nothing else waits to be received."""
-        log, service = self._course.log, self._service
+        log, service = self._receiver.log, self._service
         service.ignore()
         if last and log.sync_here():
             service.look()
@@ -384,24 +383,24 @@ class _Connection:
         if self._until_accepted or not self._asked.is_set():
             return
         async with self._sending:  # so that what is said later says no less
-            here, now = self._standing(), time.monotonic()
-            more = self._course.begun and here[1] > self._said
+            here, now = self._progress(), time.monotonic()
+            more = self._receiver.begun and here[1] > self._said
             if more or now >= self._said_at + self._every_s:
                 self._said, self._said_at = here[1], now
                 await self._channel.send(self._link.acknowledge(*here))
 
-    def _standing(self) -> tuple[int, int]:
+    def _progress(self) -> tuple[int, int]:
         """What was received and synced, as far as it is proved to be the master's."""
-        log = self._course.log
-        if self._course.begun:
+        log = self._receiver.log
+        if self._receiver.begun:
             return log.end, log.synced
-        return self._course.proved, self._course.proved
+        return self._receiver.proved, self._receiver.proved
 
     async def keep_last(self, *work: asyncio.Task[None]) -> None:
         """Stores the offsets that came, or after some time not: the master may be gone for good."""
         *others, keeping = work
         await end_tasks(others)
-        self._course.log.sync_soon(now=True)
+        self._receiver.log.sync_soon(now=True)
         self.offsets.end()
         await asyncio.wait([keeping], timeout=LAST_OFFSETS_S)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rocketstore import DivergedError, ReplicationError
-from rocketstore.replication import replica, warnings
+from rocketstore.replication.master import sender
 from rocketstore.replication.protocol.frames import (
     DATA_MOST,
     HEADER,
@@ -27,8 +27,8 @@ from rocketstore.replication.protocol.frames import (
 )
 from rocketstore.replication.protocol.handshake import ERROR, FinalError
 from rocketstore.replication.protocol.session import MasterSession, ReplicaSession
-from rocketstore.replication.serving import sender, strangers
-from rocketstore.replication.warnings import LINES_MOST, Warnings
+from rocketstore.replication.replica import service as replica_service
+from rocketstore.replication.transport import limits
 from tests.replication.copies import (
     address_of,
     caught_up,
@@ -50,7 +50,7 @@ def last_word(code: int, text: str = "go away") -> bytes:
 
 
 @contextmanager
-def stranger(*answers: bytes, port: int = 0) -> Iterator[tuple[str, list[int]]]:
+def unknown_peer(*answers: bytes, port: int = 0) -> Iterator[tuple[str, list[int]]]:
     """Answers each connection with bytes of its own; its address, and one number a connection."""
     listener = socket.create_server(("127.0.0.1", port))
     came: list[int] = []
@@ -96,16 +96,16 @@ def test_the_last_word_of_a_master_is() -> None:
 
 
 def test_no_stranger_stops_a_copy_that_has_a_key(tmp_path: Path, rng: random.Random) -> None:
-    """Its master comes back at the address that a stranger had."""
+    """Its master comes back at the address that an unknown peer had."""
     said = (last_word(Code.OTHER_STORE), last_word(Code.DIVERGED), b"HTTP/1.1 400 \r\n\r\n")
     for number, answers in enumerate((said, said[:1], said[2:])):
         with (
-            stranger(*answers) as (address, came),
+            unknown_peer(*answers) as (address, came),
             FaultyLink(rng, address) as link,
             open_copy(tmp_path / f"c{number}", link.address, key=KEY) as copy,
         ):
             service = copy_of(copy)
-            wait_until(lambda came=came: len(came) > 2 * replica.SAME_FAILURES_MOST)
+            wait_until(lambda came=came: len(came) > 2 * replica_service.SAME_FAILURES_MOST)
             wait_until(lambda it=service: isinstance(it.last_error, ReplicationError))
             assert service.error is None
             with open_master(tmp_path / f"m{number}", key=KEY) as master:
@@ -116,7 +116,7 @@ def test_no_stranger_stops_a_copy_that_has_a_key(tmp_path: Path, rng: random.Ran
 
 def test_a_peer_without_a_key_is_believed_where_nobody_has_one(tmp_path: Path) -> None:
     with (
-        stranger(last_word(Code.OTHER_STORE)) as (address, _),
+        unknown_peer(last_word(Code.OTHER_STORE)) as (address, _),
         open_copy(tmp_path, address) as copy,
     ):
         wait_until(lambda: copy_of(copy).error is not None)
@@ -126,7 +126,7 @@ def test_a_stranger_that_goes_on_talking_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Single bytes keep no copy from its master."""
-    monkeypatch.setattr(replica, "PROOF_S", 0.3)
+    monkeypatch.setattr(replica_service, "PROOF_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -145,7 +145,7 @@ def test_a_stranger_that_goes_on_talking_is_left(
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_silent_strangers_take_no_place_of_a_replica(
+def test_silent_peers_take_no_place_of_a_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S003-47: as many as they are. The oldest of the busiest address goes."""
@@ -154,28 +154,28 @@ def test_silent_strangers_take_no_place_of_a_replica(
     with open_master(tmp_path / "m", key=KEY, **settings) as master, ExitStack() as stack:
         put_some(master, 5)
         host, port = address_of(master).split(":")
-        for _ in range(strangers.WAITING_MOST + 20):
+        for _ in range(limits.PENDING_MOST + 20):
             stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
-        wait_until(lambda: service_of(master).connections == strangers.WAITING_MOST + 20)
-        wait_until(lambda: len(service_of(master).replicas) == strangers.WAITING_MOST)
+        wait_until(lambda: service_of(master).connections == limits.PENDING_MOST + 20)
+        wait_until(lambda: len(service_of(master).replicas) == limits.PENDING_MOST)
         with open_copy(tmp_path / "c", master, key=KEY) as copy:
             caught_up(copy, master)
             assert service_of(master).refused == 0
-            assert len(service_of(master).replicas) <= strangers.WAITING_MOST + 1
+            assert len(service_of(master).replicas) <= limits.PENDING_MOST + 1
 
 
 def test_connections_come_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(strangers.time, "monotonic", lambda: now[0])
-    room = strangers.WaitingRoom()
-    pauses = [room.pause_s() for _ in range(200)]
+    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    pending = limits.PendingConnections()
+    pauses = [pending.pause_s() for _ in range(200)]
     assert pauses[:99] == [0] * 99
     assert pauses[199] == pytest.approx(1.0)
     now[0] += 100
-    assert room.pause_s() == 0
+    assert pending.pause_s() == 0
 
 
-def test_a_stranger_gets_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_peer_gets_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for a long frame, of which it sends the header."""
     said = joined(data_frame(1, 0, DATA_MOST, bytes(DATA_MOST)))[: HEADER.size]
     for session in (MasterSession(master_of(b"x")), ReplicaSession(Log(), KEY)):
@@ -184,11 +184,11 @@ def test_a_stranger_gets_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
             session.receive(memoryview(said))
 
 
-def test_strangers_do_not_fill_the_log_file(
+def test_unknown_peers_do_not_fill_the_log_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each says something else, and the master goes on to say what its replicas do."""
-    monkeypatch.setattr(warnings, "LINES_IN_S", 600.0)  # all come within one minute
+    monkeypatch.setattr(limits, "LINES_IN_S", 600.0)  # all come within one minute
     with open_master(tmp_path / "m", key=KEY) as master:
         host, port = address_of(master).split(":")
         with caplog.at_level(logging.INFO, "rocketstore.replication"):
@@ -198,16 +198,16 @@ def test_strangers_do_not_fill_the_log_file(
                     assert peer.recv(1) == b""
             wait_until(lambda: "number 39" in str(master.replication.last_error))
             told = [one for one in caplog.records if "number" in one.getMessage()]
-            assert len(told) == LINES_MOST
+            assert len(told) == limits.LINES_MOST
             assert master.replication.fenced_by is None
 
 
 def test_what_was_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("rocketstore.replication.warnings.time.monotonic", lambda: now[0])
-    told = Warnings()
+    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    told = limits.WarningLimit()
     lines = [told.line(str(number), f"trouble {number}") for number in range(30)]
-    assert lines[LINES_MOST:] == [None] * 20
+    assert lines[limits.LINES_MOST :] == [None] * 20
     now[0] += 61
     assert told.line("again", "trouble") == "trouble (20 others were not logged)"
     assert told.line("again", "trouble") is None
