@@ -295,7 +295,7 @@ FILES: Final = {
     "timer_state": "timers",
     "shipped": "tests/archive/test_changed_logs.py",
     "retention": "a history: no offset of it is believed",
-    "replication": "tests/replication/test_epochs.py",
+    "replication": "tests/replication/protocol/test_epochs.py",
     "live": "files of the log",
     "quarantine": "copies of what was cut",
     "tmp": "emptied at each open",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_every_folder_with_code_is_a_package() -> None:
 
 #: Modules in one folder; more are hard to look through.
 WIDEST = 18
+
+
+#: Files in one folder of the tests.
+TESTS_WIDEST = 40
+
+
+def test_no_folder_of_tests_is_too_wide() -> None:
+    width = Counter(shown(path.parent) for path in sources("tests", suffixes=(".py",)))
+    assert {name: n for name, n in width.items() if n > TESTS_WIDEST} == {}
+    assert max(width.values()) > TESTS_WIDEST // 2
 
 
 def test_no_folder_is_too_wide() -> None:

@@ -1,6 +1,6 @@
 """Throws frames of hostile peers at a real master, or at a real copy, and judges what that does.
 
-    python -m tests.replication.hostile_frames --frames 1000000 --role master --protocol rocketstore \
+    python -m tests.replication.peers.hostile_frames --frames 1000000 --role master --protocol rocketstore \
         [--tls] [--key] [--seed N] [--connections 4] [--turn-s 1.0]
 
 `--role` is that of what is attacked: a master that an honest copy follows, or a copy whose master is
@@ -43,8 +43,8 @@ from tests.replication.copies import (
     same_log,
     service_of,
 )
-from tests.replication.hostile_talk import Plan
-from tests.replication.hostile_watch import Told, Watch, answer_of, own_bytes, process
+from tests.replication.peers.hostile_talk import Plan
+from tests.replication.peers.hostile_watch import Told, Watch, answer_of, own_bytes, process
 from tests.support.small_store import log_bytes
 from tests.support.waiting import pause, wait_until
 
@@ -142,7 +142,7 @@ class _Scene:
     def begin_end(self, name: str, address: str = "") -> subprocess.Popen[str]:
         """The other end: `copy`, or a master in the directory of that name."""
         words = ["--end", name, str(self.root), _text(self.plan), address]
-        return self.ends.enter_context(process("tests.replication.hostile_frames", *words))
+        return self.ends.enter_context(process("tests.replication.peers.hostile_frames", *words))
 
 
 class _AttackedMaster(_Scene):
@@ -264,7 +264,9 @@ def attack(
         scene.begin()
         watch.honest = scene.honest()
         plan = dataclasses.replace(plan, address=scene.address, log=scene.log)
-        peers = scene.ends.enter_context(process("tests.replication.hostile_peers", _text(plan)))
+        peers = scene.ends.enter_context(
+            process("tests.replication.peers.hostile_peers", _text(plan))
+        )
         scene.address = scene.address or answer_of(peers)["address"]
         other = scene.decoy() if decoy else ""
         while True:

@@ -1,6 +1,6 @@
 """One machine of `examples/etcd_failover.py`, which puts numbers while it is the master.
 
-`python -m tests.replication.etcd_machine NAME DIR ETCD ADDRESS FILE`: for each put a line in FILE, of the
+`python -m tests.replication.role.etcd_machine NAME DIR ETCD ADDRESS FILE`: for each put a line in FILE, of the
 number, when the put began and ended, and "acked", "taken" or "fenced".
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rocketstore import FencedError, ReplicasUnavailableError, ReplicaTimeoutError, Store
-from tests.replication.etcd import SECONDS, example
+from tests.replication.role.etcd import SECONDS, example
 from tests.support.small_store import SMALL
 
 #: Between two puts, seconds: less than a renewal takes, and few enough to read them all.

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "etcd_failover.py"
+EXAMPLE = ROOT / "examples" / "etcd_failover.py"
 KEY = b"15 bytes of key"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.replication.hostile_frames import SEGMENT, attack
-from tests.replication.hostile_talk import Plan
+from tests.replication.peers.hostile_frames import SEGMENT, attack
+from tests.replication.peers.hostile_talk import Plan
 
 FRAMES = 2000
 

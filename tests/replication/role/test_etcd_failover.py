@@ -17,7 +17,7 @@ import pytest
 from rocketstore import FencedError
 from tests.replication.copies import open_master
 from tests.replication.cutting_proxy import CuttingProxy
-from tests.replication.etcd import (
+from tests.replication.role.etcd import (
     MARGIN_S,
     SECONDS,
     EtcdServer,

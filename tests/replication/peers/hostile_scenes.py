@@ -18,7 +18,7 @@ from rocketstore.replication.protocol.handshake import Greeting
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.protocol.offsets import HEAD, OF_GROUPS, offset_frames
 from rocketstore.replication.protocol.session import ACK, HEARTBEAT
-from tests.replication.hostile_talk import (
+from tests.replication.peers.hostile_talk import (
     NO_TERMS,
     NUMBERS,
     Peer,

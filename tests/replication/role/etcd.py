@@ -122,7 +122,7 @@ class Put:
 
 
 class Machine:
-    """A process of `tests.replication.etcd_machine`. Lives of one machine append to one file."""
+    """A process of `tests.replication.role.etcd_machine`. Lives of one machine append to one file."""
 
     def __init__(self, root: Path, name: str, etcd: str, listen: str) -> None:
         self.name, self.path = name, root / name
@@ -134,7 +134,7 @@ class Machine:
     def start(self) -> None:
         with open(self._errors, "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.replication.etcd_machine", *self._words],
+                [sys.executable, "-m", "tests.replication.role.etcd_machine", *self._words],
                 stdout=log, stderr=log, cwd=ROOT,
             )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Hostile peers in a process of their own: copies of a master, or the master of a copy.
 
-`python -m tests.replication.hostile_peers PLAN`, a `Plan` as JSON. Each line on stdin, `go` or `stop`, is
+`python -m tests.replication.peers.hostile_peers PLAN`, a `Plan` as JSON. Each line on stdin, `go` or `stop`, is
 answered by a line of JSON: the frames that were said, how often each scene was, seconds of processor
 time. `go ADDRESS`: at another one. The first answer, to nothing, names the address where a master
 listens. The process is nice'd.
@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import Final
 
 from rocketstore.errors import RocketStoreError
-from tests.replication.hostile_scenes import SCENES
-from tests.replication.hostile_talk import PATIENCE_S, Peer, Plan, connected, tls_of
+from tests.replication.peers.hostile_scenes import SCENES
+from tests.replication.peers.hostile_talk import PATIENCE_S, Peer, Plan, connected, tls_of
 
 #: How much less than others these peers get of a processor: they share it with what they attack.
 NICE: Final = 19
