@@ -164,7 +164,7 @@ mutants: build
 	$(RUN) -m tests.mutation --csrc $(MUTANTS) --recovery $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 demo: build
-	$(RUN) -m rocketstore.cli demo --stores tests/vectors/stores
+	$(RUN) -m rocketstore.cli demo
 
 # A session from pip alone: pyspark, and a Java where the machine has none.
 demo-spark: build $(SPARK)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
 import pytest
 
 import rocketstore
-from rocketstore.cli.commands.demo import compare_stores, run
+from rocketstore.cli.commands.demo import run
 from rocketstore.cli.demo import kills
 from rocketstore.cli.demo import sources as demo_sources
 from rocketstore.cli.demo.results import Row, table_of
 from rocketstore.cli.output import percentile, time_text
-from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
-from tests.support.paths import STORES
 
 
 def nothing(count: int) -> None:
@@ -100,37 +97,10 @@ def test_a_wrong_time_is_counted(sources, tmp_path: Path) -> None:
         assert demo_sources.check_times(store, topics, nothing).mismatched > 0
 
 
-@pytest.mark.parametrize("name", [path.name for path in sorted(STORES.glob("*.expect.json"))])
-def test_stores_of_rocketmq_are_read_as_they_should(name: str) -> None:
-    found = compare_stores(Expectation.load(STORES / name))
-    assert [text for one in found for text in one.mismatches] == []
-    assert [one.mode for one in found] == ["r", "rw"]
-    assert all(one.messages > 0 for one in found)
-
-
-def test_a_wrong_expectation_is_noticed(tmp_path: Path) -> None:
-    text = (STORES / "clean-533.expect.json").read_text()
-    expected = json.loads(text)
-    expected["must"]["slots"][0][3] += 1
-    expected["acked"][1]["body_sha1"] = "0" * 40
-    expected["acked"][2]["properties"]["x"] = "y"
-    expected["must"]["index"][0][1] += "no such key"
-    expected["must"]["unqueued"] = [1]
-    (tmp_path / "clean-533.expect.json").write_text(json.dumps(expected))
-    (tmp_path / "clean-533.tar.xz").symlink_to(STORES / "clean-533.tar.xz")
-    changed = find_stores(tmp_path)[0]
-    with open_reference(changed, changed.unpack(tmp_path), "rw") as store:
-        found = compare(changed, store, "rw")
-    assert len(found.mismatches) == 5, found.mismatches
-
-
-def test_without_stores_the_demo_says_so_and_goes_on(invoke, tmp_path: Path) -> None:
-    words = ("--stores", tmp_path / "none", "--store", tmp_path / "store", "--kills", 0)
+def test_the_demo_says_its_seed_and_what_was_lost(invoke, tmp_path: Path) -> None:
+    words = ("--store", tmp_path / "store", "--kills", 0)
     result = invoke("demo", *words, "--files", 2, "--seed", 7)
     assert result.exit_code == 0, result.output
-    assert f"no store written by RocketMQ is in {tmp_path / 'none'}" in " ".join(
-        result.output.split()
-    )
     assert "seed of the kills: 7" in result.output
     assert "0 lost, 0 mismatched" in result.output
     with rocketstore.open(tmp_path / "store", "r") as store:
@@ -139,22 +109,10 @@ def test_without_stores_the_demo_says_so_and_goes_on(invoke, tmp_path: Path) -> 
     assert again.exit_code == 0, "a demo replaces its own store"
 
 
-def test_the_demo_of_an_installed_package_needs_no_tree(
-    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The default reads no store of RocketMQ's, also where the source tree is at hand."""
-    monkeypatch.chdir(STORES.parents[2])
-    words = ("--store", tmp_path / "store", "--kills", 0, "--files", 1)
-    result = invoke("demo", *words)
-    assert result.exit_code == 0, result.output
-    assert "no store written by RocketMQ was given: left out (--stores DIR)" in result.output
-    assert "0 lost, 0 mismatched" in result.output
-
-
 def test_a_directory_that_is_not_the_demos_stays(invoke, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "precious").write_text("x")
-    result = invoke("demo", "--stores", tmp_path, "--store", tmp_path / "store", "--kills", 0)
+    result = invoke("demo", "--store", tmp_path / "store", "--kills", 0)
     assert result.exit_code == 1
     assert (tmp_path / "store" / "precious").read_text() == "x"
 

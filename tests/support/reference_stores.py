@@ -1,7 +1,6 @@
 """Stores that RocketMQ wrote, compared with what RocketMQ acknowledged.
 
-Each `NAME.tar.xz` has a `NAME.expect.json`; tests/vectors/stores/README.md explains its fields. The
-demo reads such stores where its option `--stores` names a directory; the tests read them always.
+Each `NAME.tar.xz` has a `NAME.expect.json`; tests/vectors/stores/README.md explains its fields.
 """
 
 from __future__ import annotations
