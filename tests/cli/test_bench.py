@@ -12,6 +12,7 @@ import rocketstore
 from bench import harness
 from rocketstore.cli.bench.machine import file_system_of
 from rocketstore.cli.bench.sides import open_group
+from rocketstore.cli.output import percentile, time_text
 from tests.support.waiting import wait_until
 
 SHORT = ("--seconds", 0.05, "--size", 100)
@@ -202,3 +203,16 @@ def test_a_long_round_is_one_of_each_side(tmp_path: Path, monkeypatch: pytest.Mo
 def test_fewer_than_five_rounds_are_no_median(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         harness.main(["--rounds", "4", "--directory", str(tmp_path)])
+
+
+@pytest.mark.parametrize(("part", "expected"), [(0.0, 1), (0.5, 51), (0.99, 100), (1.0, 100)])
+def test_percentiles(part: float, expected: int) -> None:
+    assert percentile(range(100, 0, -1), part) == expected
+    assert percentile([], part) == 0
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"), [(12, "12 ns"), (1500, "1.5 µs"), (2.5e6, "2.5 ms"), (3e9, "3 s")]
+)
+def test_times(duration_ns: float, text: str) -> None:
+    assert time_text(duration_ns) == text

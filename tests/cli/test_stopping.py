@@ -13,7 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.cli.demo.directory import scratch_directory
+from rocketstore.cli.commands.bench import scratch_directory
 
 SIGNALS = [(signal.SIGINT, exit_codes.INTERRUPTED), (signal.SIGTERM, exit_codes.TERMINATED)]
 #: click's own, to go on below the ^C of a terminal.

@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import statistics
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +23,10 @@ import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.cli.bench.machine import MEMORY_FILE_SYSTEMS, file_system_of, machine, machine_line
 from rocketstore.cli.bench.sides import Group, Round, Side, open_group
-from rocketstore.cli.demo.directory import scratch_directory
 from rocketstore.cli.output import console, percentile, steps, time_text
 from rocketstore.cli.parameters import config_option, config_options
 
-__all__ = ["command"]
+__all__ = ["command", "scratch_directory"]
 
 SIZES: Final = (100, 1024)
 DURABILITIES: Final = ("os", "disk")
@@ -161,6 +163,20 @@ def command(
     finally:
         _show(rows, facts)
     return exit_codes.OK
+
+
+@contextmanager
+def scratch_directory(prefix: str, parent: Path) -> Iterator[Path]:
+    """A new directory, which is removed at the end. A second Ctrl-C during the removal, which takes
+    its time with some GiB, does not leave a part."""
+    path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+    try:
+        yield Path(path)
+    finally:
+        try:
+            shutil.rmtree(path)
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _measure(
