@@ -46,7 +46,7 @@ def _option(default: Any, text: str, allowed: tuple[int, int] | None = None, **m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The fields of `StoreConfig`, which checks them. Pickles rely on their order."""
+    """The fields of `StoreConfig`, which checks them."""
 
     commit_log_file_size_bytes: int = _option(
         GIB,
