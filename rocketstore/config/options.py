@@ -230,16 +230,6 @@ class Options:
         "Entries of a new index file, 20 bytes each. The first entry is never used.",
         (2, 100_000_000),
     )
-    max_query_results: int = _option(
-        64,
-        "Most messages that a broker gives a client for a key. It bounds no `Store.query`.",
-        (1, 1_000_000),
-    )
-    default_query_results: int = _option(
-        32,
-        "Messages that a broker gives a client for a key that does not say how many.",
-        (1, 1_000_000),
-    )
     multi_dispatch_enabled: bool = _option(
         False, "Whether a message may name further queues that get a unit of it."
     )

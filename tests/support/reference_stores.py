@@ -130,7 +130,6 @@ def open_reference(expected: Expectation, root: Path, mode: Any) -> Store:
     """Opens an unpacked store as a broker with its settings would."""
     config = rocketstore.StoreConfig.from_rocketmq(
         {name: _setting(value) for name, value in expected.config.items()},
-        max_query_results=_QUERY_LIMIT,
         deliver_delayed=False,
     )
     return rocketstore.open(root, mode, config=config)
