@@ -27,7 +27,7 @@ def test_the_command_shows_puts_and_reads(invoke, tmp_path: Path, durability: st
         f"100 B, durability {durability}",
         "× raw",
         "put_batch of 1000",
-        "submit, 64 in flight",
+        "submit, 64 at a time",
         "pwritev2(RWF_DSYNC)" if durability == "disk" else "os.write",
         "read with .body",
         "scan, column body",
@@ -59,7 +59,7 @@ def test_the_command_saves_every_figure(invoke, tmp_path: Path) -> None:
     for row in rows:
         assert row["messages"] > 0 < row["messages_per_s"]
         assert len(row["rates"]) == 3
-        compared = row["what"] in ("put", "submit, 64 in flight")
+        compared = row["what"] in ("put", "submit, 64 at a time")
         assert compared == ("ratio" in row) == (len(row.get("ratios", ())) == 3)
         if "p50_ns" in row:
             points = [row[name] for name in LATENCIES]

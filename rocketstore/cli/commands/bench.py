@@ -13,7 +13,6 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ BATCH: Final = 1000
 #: Bytes of records in a batch: fewer messages than BATCH where they are large.
 BATCH_BYTES: Final = 4 << 20
 IN_FLIGHT: Final = 64
+SUBMIT: Final = f"submit, {IN_FLIGHT} at a time"
 FLUSH_TIMEOUT_S: Final = 120.0
 TOPIC: Final = "bench"
 #: What is compared with, by whether the disk is waited for.
@@ -69,7 +69,7 @@ class Side:
     """One way to store or to read: a round is `most` calls of `call(argument)`, or as many as its
     time allows; `settle` comes after it, outside of the measured time.
 
-    `messages`: of one call. `single`: whether a call is one message, from its begin to its end.
+    `messages`: of one call. `compared`: whether its rates are divided by those of the raw write.
     """
 
     what: str
@@ -78,7 +78,7 @@ class Side:
     settle: Callable[[], object]
     messages: int
     most: int
-    single: bool = True
+    compared: bool = False
     rates: list[float] = field(default_factory=list)
     count: int = 0
     latencies_ns: list[int] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Side:
         if counts:
             self.count += len(latencies) * self.messages
             self.rates.append(len(latencies) * self.messages * 1e9 / max(1, before - began))
-            self.latencies_ns += latencies if self.single and self.messages == 1 else []
+            self.latencies_ns += latencies if self.messages == 1 else []
 
 
 @contextmanager
@@ -155,20 +155,17 @@ def _raw(file: int, record: bytes, *, disk: bool) -> Side:
 def _writes(store: rocketstore.Store, body: bytes, record_bytes: int) -> Iterator[Side]:
     each, most = _each(record_bytes), ROUND_BYTES // record_bytes
     one, many, several = (store.writer(TOPIC, queue_id=queue_id) for queue_id in range(3))
-    flying: deque[rocketstore.Ticket] = deque()
 
     def submit(body: bytes) -> None:
-        flying.append(several.submit(body))
-        if len(flying) == IN_FLIGHT:
-            flying.popleft().result()
+        for ticket in [several.submit(body) for _ in range(IN_FLIGHT)]:
+            ticket.result()
 
     def settle() -> None:
-        while flying:
-            flying.popleft().result()
         store.wait_flushed(store.end_offset, timeout_s=FLUSH_TIMEOUT_S)
 
-    yield Side("put", one.put, body, settle, 1, most)
-    yield Side(f"submit, {IN_FLIGHT} in flight", submit, body, settle, 1, most, single=False)
+    yield Side("put", one.put, body, settle, 1, most, compared=True)
+    flights = most // IN_FLIGHT + 1
+    yield Side(SUBMIT, submit, body, settle, IN_FLIGHT, flights, compared=True)
     yield Side(f"put_batch of {each}", many.put_batch, [body] * each, settle, each, most // each)
 
 
@@ -362,7 +359,7 @@ def _row(side: Side, sides: Sequence[Side], size: int, durability: str) -> dict[
         "rates": side.rates,
     }
     raw = next(one for one in sides if one.what in RAW)
-    if side.messages == 1 and side is not raw:
+    if side.compared:
         row["ratios"] = [mine / other for mine, other in zip(side.rates, raw.rates, strict=True)]
         row["ratio"] = statistics.median(row["ratios"])
     for name, part in LATENCIES.items() if side.latencies_ns else ():
