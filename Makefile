@@ -166,11 +166,11 @@ mutants: build
 	$(RUN) -m tests.mutation --csrc $(MUTANTS) --recovery $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 demo: build
-	$(RUN) -m rocketstore.cli demo --stores tests/vectors/stores
+	$(RUN) examples/demo.py
 
 # A session from pip alone: pyspark, and a Java where the machine has none.
 demo-spark: build $(SPARK)
-	$(RUN) -m rocketstore.cli spark demo
+	$(RUN) examples/spark_totals.py demo-store-spark
 
 bench: build
 	$(RUN) -m pytest -q bench
@@ -272,6 +272,6 @@ $(SITE): requirements/site.txt $(TOOLS)
 	@touch $@
 
 clean:
-	rm -rf build dist demo-store demo-store-spark *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist demo-store* *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find rocketstore tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -f rocketstore/_native/*.so rocketstore/_native/*/*.so

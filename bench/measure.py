@@ -13,8 +13,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Self
 
+from bench.machine import machine, machine_line
 from bench.memory import take
-from rocketstore.cli.bench.machine import machine, machine_line
 
 __all__ = [
     "Case",

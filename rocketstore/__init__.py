@@ -23,8 +23,7 @@ A program imports from here and from these modules. All other modules are inner 
 `store`, `writer`, `consumer`, `completion_port` and
 `shipping` hold what is exported; `services` what works upon a store; `puts`, `consuming` and
 `scanning` what happens in a put, a poll and a scan; then come `engine`, `log`, `archive`, `stats`,
-`values` and `_native`, as docs/architecture.md draws them. `_moved` finds modules of 0.1 by their
-old names.
+`values` and `_native`, as docs/architecture.md draws them.
 
 Names are imported when they are first used: `import rocketstore` alone loads nothing else of the
 package.
@@ -242,17 +241,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "restore_message": "rocketstore.message",
         "restore_put_result": "rocketstore._native.append.put_result",
     }
-
-    class _OldNames:
-        """Finds modules of 0.1 by their old names, which pickles hold, after all other finders."""
-
-        @staticmethod
-        def find_spec(name, path=None, target=None):
-            if not name.startswith("rocketstore."):
-                return None
-            return importlib.import_module("rocketstore._moved").find(name)
-
-    sys.meta_path.append(_OldNames)
 
     def _load(module):
         try:

@@ -7,7 +7,7 @@ import logging
 import time
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 from rocketstore._native.format.codec import tags_code
 from rocketstore._native.format.queue_reader import BatchIterator
@@ -24,7 +24,6 @@ from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import tag_set
-from rocketstore.values.renamed import refuse_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -187,7 +186,7 @@ class Consumer:
                     return message
         raise StopIteration
 
-    def follow(self, timeout_s: float | None = None, **unknown: Never) -> Iterator[Message]:
+    def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
         """Iterates as the consumer does, and waits for more messages.
 
         It ends when no message came for `timeout_s` seconds. None: it never ends.
@@ -201,8 +200,6 @@ class Consumer:
                 looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
-        if unknown:
-            refuse_arguments(self.follow, unknown)
         return self._batches(lambda: self._wait(BATCH, timeout_s))
 
     def _batches(self, fetch: Callable[[], bool]) -> Iterator[Message]:
@@ -217,9 +214,7 @@ class Consumer:
 
         return BatchIterator(next_batch)
 
-    def poll(
-        self, max_messages: int = 500, timeout_s: float | None = 0.0, **unknown: Never
-    ) -> list[Message]:
+    def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
         """Gives up to `max_messages` messages; waits up to `timeout_s` seconds for the first.
 
         With `where` it gives none, too, where none matched for 0.1 s and for `timeout_s`: then
@@ -238,8 +233,6 @@ class Consumer:
                 looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
-        if unknown:
-            refuse_arguments(self.poll, unknown)
         max_messages = at_most("max_messages", max_messages)
         messages: list[Message] = []
         places: list[Place] = []
@@ -286,7 +279,6 @@ class Consumer:
         timeout_s: float | None = 0.0,
         *,
         columns: Iterable[str] | None = None,
-        **unknown: Never,
     ) -> Columns:
         """Gives messages as NumPy columns, as `rocketstore.scan` does, without an object for each.
 
@@ -307,8 +299,6 @@ class Consumer:
         """
         from rocketstore.consuming.column_poll import column_poll  # with NumPy
 
-        if unknown:
-            refuse_arguments(self.poll_columns, unknown)
         with self._use():
             self._columns = column_poll(self._columns, columns, max_messages)
             if not length_hint(self._cursors.left):
@@ -340,7 +330,6 @@ class Consumer:
         *,
         when: Timestamp | None = None,
         queue_id: int | None = None,
-        **unknown: Never,
     ) -> None:
         """Moves the consumer: the next message comes from there. What was fetched before is
         dropped.
@@ -356,8 +345,6 @@ class Consumer:
             TypeError: neither or both of `offset` and `when`, or a value of another type.
             StoreClosedError, ConsumerBusyError: the consumer cannot be used now.
         """
-        if unknown:
-            refuse_arguments(self.seek, unknown)
         if (offset is None) == (when is None):
             raise TypeError("seek() takes one of offset and when=")
         with self._use():

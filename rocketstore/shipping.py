@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -73,14 +72,6 @@ class ShipReport:
     left_end: int = 0
     left_messages: tuple[tuple[str, int], ...] = ()
     tail_bytes: int = 0
-
-    def __setstate__(self, state: list[Any]) -> None:
-        """Takes the pickle of an older release, too, which has fewer fields."""
-        fields = dataclasses.fields(self)
-        for one in fields:
-            object.__setattr__(self, one.name, one.default)
-        for one, value in zip(fields, state, strict=False):
-            object.__setattr__(self, one.name, value)
 
 
 def ship_store(

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Never, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from rocketstore._native.append.copies import check_promise
 from rocketstore._native.sync.futex import timeout_ms
@@ -29,7 +29,6 @@ from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
 from rocketstore.values.public import public
-from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import Writer
@@ -750,10 +749,9 @@ class Store:
 
     def trim(
         self,
-        *unnamed: Never,
+        *,
         before_offset: int | None = None,
         before_time: Timestamp | None = None,
-        **unknown: Never,
     ) -> int:
         """Removes whole segments from the front of the log; gives the new begin offset.
 
@@ -773,10 +771,8 @@ class Store:
             StoreReadOnlyError, StoreClosedError: the store cannot be trimmed.
             OSError: a file cannot be removed; the next trim tries again.
         """
-        if unknown:
-            refuse_arguments(self.trim, unknown)
         engine = self._owning("trim", "open it with retention=Retention(…)")
-        if unnamed or (before_offset is None) == (before_time is None):
+        if (before_offset is None) == (before_time is None):
             raise TypeError("trim() takes one of before_offset= and before_time=, by its name")
         if before_time is not None:
             return engine.trim(before_ms=timestamp_ms("before_time", before_time))

@@ -7,11 +7,11 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import rocketstore
 from rocketstore import ConsumerBusyError, Message, StoreClosedError
-from rocketstore.values import at_most, bounded, refuse_arguments, seconds
+from rocketstore.values import at_most, bounded, seconds
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -88,19 +88,13 @@ class Consumer:
         """Hands out messages until the consumer has caught up."""
         return Following(self, 0.0)
 
-    def follow(self, timeout_s: float | None = None, **unknown: Never) -> Following:
+    def follow(self, timeout_s: float | None = None) -> Following:
         """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
-        if unknown:
-            refuse_arguments(self.follow, unknown)
         return Following(self, timeout_s)
 
-    async def poll(
-        self, max_messages: int = 500, timeout_s: float | None = 0.0, **unknown: Never
-    ) -> list[Message]:
+    async def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
         """Up to `max_messages`, of all queues; waits up to `timeout_s` seconds for the first (None:
         for ever). An empty list: none came."""
-        if unknown:
-            refuse_arguments(self.poll, unknown)
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
@@ -120,12 +114,9 @@ class Consumer:
         timeout_s: float | None = 0.0,
         *,
         columns: Iterable[str] | None = None,
-        **unknown: Never,
     ) -> Columns:
         """As `poll`, but NumPy columns of up to `max_messages`; see
         `rocketstore.Consumer.poll_columns`."""
-        if unknown:
-            refuse_arguments(self.poll_columns, unknown)
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
@@ -177,13 +168,12 @@ class Consumer:
         *,
         when: Timestamp | None = None,
         queue_id: int | None = None,
-        **unknown: Never,
     ) -> None:
         """Moves the consumer; see `rocketstore.Consumer.seek`."""
         with self._use():
             consumer = await self._ready()
             await self._fetched()
-            seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id, **unknown)
+            seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id)
             await self._shielded(self._port.start(seek))
 
     async def commit(

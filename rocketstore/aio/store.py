@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal, Never, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, Unpack
 
 import rocketstore
 from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessage, PutResult
@@ -378,18 +378,15 @@ class Store:
 
     async def trim(
         self,
-        *unnamed: Never,
+        *,
         before_offset: int | None = None,
         before_time: Timestamp | None = None,
-        **unknown: Never,
     ) -> int:
         """Removes whole segments from the front of the log; see `rocketstore.Store.trim`."""
         return await self._port.call(
             self._store.trim,
-            *unnamed,
             before_offset=before_offset,
             before_time=before_time,
-            **unknown,
         )
 
     async def ship(

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.api.open import open_store
 from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
@@ -23,7 +23,6 @@ from rocketstore.store import Store
 from rocketstore.values.arguments import one_of
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import Queues, RecordFilter
-from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.timestamps import Timestamp
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ def scan(
     commit_log_dir: str = "",
     threads: int | None = None,
     must_exist: bool | None = False,
-    **unknown: Never,
 ) -> Scan:
     """Reads messages of a store or an archive as columns, in the order of the log.
 
@@ -105,7 +103,7 @@ def scan(
         InvalidTopicError: No topic can have such a name, and the store has none such.
         QueueNotFoundError: `must_exist`, and there is no such topic.
         FilterSyntaxError: `where` is no expression, with the position and a hint.
-        ValueError, TypeError: An argument that has no meaning, or an unknown keyword.
+        ValueError, TypeError: An argument that has no meaning.
         MissingSegmentsError: Files of the log are missing, as where its disk is not mounted. With
             on_damage="skip" the scan reads what is left.
         CorruptRecordError: The archive has another history from an offset on, within the part that
@@ -117,8 +115,6 @@ def scan(
         FileNotFoundError, NotADirectoryError, PermissionError: As the system says.
         ConfigError, ReadFailedError: A URI that pyarrow does not know, or one without an answer.
     """
-    if unknown:
-        refuse_arguments(scan, unknown)
     names = column_names(columns)
     wanted = RecordFilter.of(
         topics=topics,

@@ -27,7 +27,6 @@ __all__ = ["cli", "run"]
 COMMANDS: Final = {
     "bench": "How fast this machine stores and reads.",
     "compact": "The latest message of each key, in a new store.",
-    "demo": "Fill a store, kill its writers, check every byte.",
     "follow": "Keep a copy of the store of a master, or of a broker of RocketMQ.",
     "get": "The message at a physical offset.",
     "ingest": "Store lines of a file or a pipe.",

@@ -46,7 +46,7 @@ def _option(default: Any, text: str, allowed: tuple[int, int] | None = None, **m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The fields of `StoreConfig`, which checks them. Pickles rely on their order."""
+    """The fields of `StoreConfig`, which checks them."""
 
     commit_log_file_size_bytes: int = _option(
         GIB,
@@ -229,16 +229,6 @@ class Options:
         20_000_000,
         "Entries of a new index file, 20 bytes each. The first entry is never used.",
         (2, 100_000_000),
-    )
-    max_query_results: int = _option(
-        64,
-        "Most messages that a broker gives a client for a key. It bounds no `Store.query`.",
-        (1, 1_000_000),
-    )
-    default_query_results: int = _option(
-        32,
-        "Messages that a broker gives a client for a key that does not say how many.",
-        (1, 1_000_000),
     )
     multi_dispatch_enabled: bool = _option(
         False, "Whether a message may name further queues that get a unit of it."

@@ -202,8 +202,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _absent("always: the index has a durable offset of its own (K-15)", "messageIndexSafe"),
     Option("index_slots", ("maxHashSlotNum",)),
     Option("index_entries", ("maxIndexNum",)),
-    Option("max_query_results", ("maxMsgsNumBatch",)),
-    Option("default_query_results", ("defaultQueryMaxNum",)),
+    _absent(_NOT_BUILT + "Store.query takes a limit", "maxMsgsNumBatch defaultQueryMaxNum"),
     _absent(
         _TRANSFER,
         "maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInMemory "

@@ -224,18 +224,3 @@ class StoreConfig(Options):
 # The compiler of Python 3.13 takes the indentation from a docstring; earlier ones leave it.
 _DOC = inspect.cleandoc(StoreConfig.__doc__ or "")
 StoreConfig.__doc__ = _DOC.replace("    {options}", help_text())
-
-
-def _set_state(self: StoreConfig, state: list[Any]) -> None:
-    """Takes a pickle of any release: options that came later have their defaults."""
-    items = dataclasses.fields(StoreConfig)
-    options = [item for item in items if item.init]
-    count = len(state) - (len(items) - len(options))
-    later = [item.default for item in options[count:]]
-    values = [*state[:count], *later, *state[count:]]
-    for item, value in zip(items, values, strict=True):
-        object.__setattr__(self, item.name, value)
-
-
-# Behind the decorator, which makes one that takes all fields by their place.
-StoreConfig.__setstate__ = _set_state  # type: ignore[attr-defined]

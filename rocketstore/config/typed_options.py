@@ -57,8 +57,6 @@ class OpenOptions(LiveOptions, total=False):
     index_enabled: bool
     index_slots: int
     index_entries: int
-    max_query_results: int
-    default_query_results: int
     multi_dispatch_enabled: bool
     light_queue_enabled: bool
     max_light_queues: int

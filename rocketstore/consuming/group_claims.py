@@ -15,7 +15,7 @@ __all__ = ["Claim", "GroupClaimedError"]
 @public
 class GroupClaimedError(RocketStoreError):
     """A group has a live consumer of this topic and queue; two would overwrite each other's
-    offsets. `holder` says which; a pickle of an older release does not."""
+    offsets. `holder` says which."""
 
     status = "SERVICE_NOT_AVAILABLE"
 

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, Never
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketstore._native.append.put_result import durability_level
 from rocketstore._native.os import syscalls
@@ -22,7 +22,6 @@ from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.public import public
-from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.threads import runs_here, start_thread
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class Ticket:
     def _met(self) -> bool:
         return self._completions.reached(self.end_offset, self._asked)
 
-    def result(self, timeout_s: float | None = None, **unknown: Never) -> PutResult:
+    def result(self, timeout_s: float | None = None) -> PutResult:
         """Waits until the promise is met; gives the PutResult.
 
         Args:
@@ -87,8 +86,6 @@ class Ticket:
                 the log; the caller may ask again.
             StoreFailedError, StoreClosedError: the promise can no longer be met.
         """
-        if unknown:
-            refuse_arguments(self.result, unknown)
         if self._state != "done" and not self._met:
             # Inside a callback a timeout is raised, not waited for: its thread serves others, too.
             if self._error is not None and (self._settled or self._completions.in_callback):
@@ -96,14 +93,12 @@ class Ticket:
             self._completions.wait(self._result, self._asked, timeout_s)
         return self._result
 
-    def exception(self, timeout_s: float | None = None, **unknown: Never) -> BaseException | None:
+    def exception(self, timeout_s: float | None = None) -> BaseException | None:
         """Waits as `result` does; gives the error that `result` would raise, or None.
 
         Raises:
             DurabilityTimeoutError: as `result`, since the ticket is not done.
         """
-        if unknown:
-            refuse_arguments(self.exception, unknown)
         try:
             self.result(timeout_s)
         except DurabilityTimeoutError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rocketstore._native.append.put_result import nothing_put
@@ -43,11 +42,6 @@ class NewMessage:
     delay_level: int | None = None
     deliver_at: Timestamp | None = None
     deliver_after: datetime.timedelta | None = None
-
-    def __setstate__(self, state: Sequence[object]) -> None:
-        """Also of a pickle that was made before there was a delay, which comes last."""
-        for name, value in zip_longest(self.__slots__, state):
-            object.__setattr__(self, name, value)
 
 
 def put_batch(

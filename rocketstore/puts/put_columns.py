@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Required, TypedDict
 
@@ -16,7 +17,6 @@ from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
 from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
 from rocketstore.values.clock import Clock, SystemClock
 from rocketstore.values.compression import COMPRESSION_BITS
-from rocketstore.values.renamed import refuse_arguments
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def message_columns(
     them."""
     unknown = [name for name in columns if name not in MessageColumns.__annotations__]
     if unknown:
-        refuse_arguments(function, unknown, known=MessageColumns.__annotations__)
+        close = difflib.get_close_matches(unknown[0], MessageColumns.__annotations__, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise TypeError(f"{function.__name__}() has no argument {unknown[0]!r}{hint}")
     if "topics" not in columns:
         raise TypeError(f"{function.__name__}() needs topics=, a list of the topics that occur")
     topics = columns["topics"]

@@ -31,8 +31,6 @@ _warned: set[str] = set()
 SPARK_OWN = {"checkpointlocation", "queryname", "header", "__internal"}
 #: Options that Spark adds for a table of its catalog (CREATE TABLE … USING rocketstore).
 TABLE_OWN = {"owner", "provider"}
-#: Options that had another name before 0.1.0, as Spark lowers them → the name now.
-RENAMED = {"locktimeout": "lockTimeoutS"}
 #: The library's own names of options, which are not those of Spark in snake case.
 LIBRARYS = {"commit_log_file_size_bytes": "segmentbytes"}
 #: Options that only this package gives to itself: errors do not name them.
@@ -55,7 +53,7 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
     Names in snake case, as the arguments of the library have them, mean the same.
 
     Raises:
-        SparkFaceError: RS_UNKNOWN_OPTION, which names the new name of a renamed option; RS_NO_PATH;
+        SparkFaceError: RS_UNKNOWN_OPTION, which names the one that may be meant; RS_NO_PATH;
             RS_BAD_OPTION: a table of the catalog, one option by two names.
     """
     given = _by_sparks_names({name.lower(): value for name, value in options.items()}, known)
@@ -64,10 +62,6 @@ def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str)
             "RS_BAD_OPTION",
             "a table of Spark's catalog: Spark tells a source in Python none of its options when "
             "it is queried; CREATE TEMPORARY VIEW … USING rocketstore OPTIONS (…) keeps them",
-        )
-    for name in given.keys() & RENAMED.keys():
-        raise SparkFaceError(
-            "RS_UNKNOWN_OPTION", f"{what} has no option {name}: it is called {RENAMED[name]} now"
         )
     unknown = sorted(set(given) - {name.lower() for name in known} - SPARK_OWN)
     if unknown:

@@ -16,7 +16,6 @@ What there is:
     plural: `1 record`, `2 records`; long lists cut short.
     public: the mark of exported classes, which names the package as their module.
     record_filter: which records a scan takes.
-    renamed: arguments that were renamed before the first release.
     reserved_names: names of properties and topics that belong to services.
     system_flags: bits of a record's `sys_flag`.
     threads: native threads, whose start has a bound.
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from rocketstore.values.kept_errors import without_frames
     from rocketstore.values.plural import bounded, counted
     from rocketstore.values.record_filter import RecordFilter, Wanted, topic_test
-    from rocketstore.values.renamed import refuse_arguments
     from rocketstore.values.reserved_names import (
         RESERVED_PROPERTIES,
         SYSTEM_PREFIXES,
@@ -98,7 +96,6 @@ __all__ = [
     "of_one_store",
     "parse_json",
     "plain_body",
-    "refuse_arguments",
     "runs_here",
     "seconds",
     "start_thread",
@@ -123,7 +120,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "kept_errors": "without_frames",
             "plural": "bounded counted",
             "record_filter": "RecordFilter Wanted topic_test",
-            "renamed": "refuse_arguments",
             "reserved_names": "RESERVED_PROPERTIES SYSTEM_PREFIXES SYSTEM_TOPICS is_system_topic"
             " of_one_store",
             "system_flags": "BATCH_BITS",

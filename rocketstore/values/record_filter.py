@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
-from itertools import zip_longest
+from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from rocketstore.values.arguments import one_of, text, texts, whole_number
@@ -82,11 +81,6 @@ class RecordFilter:
     where: str | None = None
     #: Whether records of system topics are left out, unless the topic is named.
     of_applications: bool = False
-
-    def __setstate__(self, state: list[object]) -> None:
-        """Values in the order of the fields. Pickles of earlier releases lack the last ones."""
-        for field, value in zip_longest(fields(self), state):
-            object.__setattr__(self, field.name, value)
 
     @classmethod
     def of(

@@ -24,9 +24,7 @@ def test_help_has_examples_and_exit_codes(invoke) -> None:
         assert text in result.output
 
 
-@pytest.mark.parametrize(
-    "name", ["bench", "demo", "get", "ingest", "query", "stat", "tail", "verify"]
-)
+@pytest.mark.parametrize("name", ["bench", "get", "ingest", "query", "stat", "tail", "verify"])
 def test_every_command_explains_itself(invoke, name: str) -> None:
     result = invoke(name, "--help")
     assert result.exit_code == 0

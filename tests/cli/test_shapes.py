@@ -166,7 +166,7 @@ def test_bench_measures_files_of_the_sizes_of_a_broker_conf(
         opened.append(options)
         yield []
 
-    monkeypatch.setattr("rocketstore.cli.commands.bench.open_group", noted)
+    monkeypatch.setattr("rocketstore.cli.commands.bench.open_sides", noted)
     words = ("--config", conf, "--directory", tmp_path, "--size", "10", "--durability", "os")
     result = invoke("bench", *words)
     assert result.exit_code == 0, result.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,9 +13,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
-from rocketstore.cli.demo.directory import scratch_directory
-from tests.structure.source_tree import ROOT
-from tests.support.waiting import wait_until
+from rocketstore.cli.commands.bench import scratch_directory
 
 SIGNALS = [(signal.SIGINT, exit_codes.INTERRUPTED), (signal.SIGTERM, exit_codes.TERMINATED)]
 #: click's own, to go on below the ^C of a terminal.
@@ -30,20 +27,6 @@ def test_a_tail_that_follows(start, store_path: Path, number: int, code: int) ->
     child.send_signal(number)
     assert child.communicate(timeout=60) == ("", SAID[code])
     assert child.returncode == code
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_demo(start, tmp_path: Path, number: int, code: int) -> None:
-    room = tmp_path / "room"
-    room.mkdir()
-    words = ("--stores", ROOT / "tests/vectors/stores", "--store", tmp_path / "made")
-    env = {**os.environ, "TMPDIR": str(room)}
-    child = start("demo", *words, env=env)
-    wait_until(lambda: any(room.glob("*/*/commitlog")))
-    child.send_signal(number)
-    _, errors = child.communicate(timeout=60)
-    assert (child.returncode, errors) == (code, SAID[code])
-    assert list(room.iterdir()) == []
 
 
 def test_a_directory_is_removed_though_ctrl_c_ends_that(

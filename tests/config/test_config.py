@@ -48,7 +48,7 @@ def test_defaults_are_rocketmqs() -> None:
     assert config.consume_queue_flush_interval_ms == 1000
     assert (config.transient_pool_buffers, config.transient_pool_fast_fail) == (5, False)
     assert (config.index_enabled, config.index_slots) == (True, 5_000_000)
-    assert (config.index_entries, config.max_query_results) == (20_000_000, 64)
+    assert config.index_entries == 20_000_000
     assert config.sync_flush_timeout_ms == 5000
 
 

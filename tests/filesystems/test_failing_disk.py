@@ -110,7 +110,7 @@ while line := told():
         gc.collect()
     say(json.dumps(said))
 """
-OPTIONS: Final = {**SMALL, "index_slots": 100, "index_entries": 300, "max_query_results": 1000}
+OPTIONS: Final = {**SMALL, "index_slots": 100, "index_entries": 300}
 
 
 class Player:

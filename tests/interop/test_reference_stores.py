@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
 from tests.interop.oracle import GENERATIONS, Oracle, since
 from tests.interop.views import RECORD_CRC, Tally, View, of_oracle, oracle_message
 from tests.support import paths
+from tests.support.reference_stores import Expectation, compare, find_stores, open_reference
 
 pytestmark = pytest.mark.java
 
@@ -96,7 +96,7 @@ def compare_slots(expected: Expectation, view: View) -> None:
 
 
 def compare_record(record: dict[str, Any], message: dict[str, Any], tally: Tally) -> None:
-    """As `rocketstore.cli.reference_stores.compare` does it with our messages."""
+    """As `tests.support.reference_stores.compare` does it with our messages."""
     wanted = {name: record[name] for name in SAME_NAMES}
     wanted |= {ours: record[name] for name, ours in FIELDS.items()}
     for name in HOSTS:

@@ -31,7 +31,6 @@ SMALL: dict[str, Any] = {
     "max_message_size_bytes": 6000,
     "write_buffer_bytes": 65536,
     "max_unflushed_bytes": 65536,
-    "max_query_results": 10_000,
 }
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 
 import pytest
 
 import rocketstore
-from rocketstore import _moved
 from tests.structure.public_api import exported
 
 pytestmark = pytest.mark.quick
@@ -32,19 +30,3 @@ def test_what_restores_a_value_is_found_in_the_package() -> None:
 
 def test_open_is_called_open() -> None:
     assert rocketstore.open.__name__ == "open"
-
-
-@pytest.mark.parametrize("old", sorted(_moved.MOVED))
-def test_an_old_module_is_for_pickles_only(old: str) -> None:
-    """It is found by its name, and holds no name of its own."""
-    spec = _moved.find(old)
-    assert spec is not None
-    assert _moved.find(f"{old}_more") is None
-
-
-@pytest.mark.parametrize(("old", "new"), _moved.RENAMED.items())
-def test_a_class_with_another_name_is_found_by_the_old_one(
-    old: tuple[str, str], new: tuple[str, str]
-) -> None:
-    found = getattr(importlib.import_module(old[0]), old[1])
-    assert found is getattr(importlib.import_module(new[0]), new[1])

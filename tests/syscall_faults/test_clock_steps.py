@@ -149,9 +149,7 @@ def test_what_is_asked_by_time_is_found_where_times_fell(
 ) -> None:
     """D-28: segments and index entries are passed over by their times only where those are in order."""
     given: Any = [str(built), lives]
-    with other_process(
-        LIVES, tmp_path, given=given, durability="os", max_query_results=1000
-    ) as other:
+    with other_process(LIVES, tmp_path, given=given, durability="os") as other:
         times: list[int] = json.loads(other.line())
     assert times != sorted(times)
     state_file = tmp_path / "rocketstore" / "store.json"
@@ -170,7 +168,7 @@ def test_what_is_asked_by_time_is_found_where_times_fell(
             rows = [time for chunk in found for time in chunk["store_timestamp_ms"].tolist()]
             assert rows == wanted, (name, bound)
     if known:
-        with rocketstore.open(tmp_path, "r", **SMALL, max_query_results=1000) as store:
+        with rocketstore.open(tmp_path, "r", **SMALL) as store:
             for begin, end in itertools.pairwise(bounds):
                 found = store.query(TOPIC, "k", begin=begin, end=end, limit=1000)
                 wanted = sorted(time for time in times if begin <= time <= end)
@@ -205,8 +203,7 @@ def test_an_offset_for_a_time_passes_over_nothing(
     built: Path, tmp_path: Path, lives: list[Any]
 ) -> None:
     """Who begins at a time is given all that was stored then or later."""
-    with other_process(OFFSETS, tmp_path, given=[str(built), lives], durability="os",
-                       max_query_results=1000) as other:  # fmt: skip
+    with other_process(OFFSETS, tmp_path, given=[str(built), lives], durability="os") as other:  # fmt: skip
         times: list[int] = json.loads(other.line())
     with rocketstore.open(tmp_path, "r", **SMALL) as store:
         for at in sorted({*times, times[-1] + 1}):
@@ -233,7 +230,7 @@ def test_no_checkpoint_speaks_for_what_came_behind_a_fall(built: Path, tmp_path:
     the fall that is the last one, whatever of the queues of those before was lost."""
     given: Any = [str(built), [[86_400, 50], [-86_400, 50]]]
     with other_process(
-        KILLED, tmp_path, given=given, durability="os", max_query_results=1000,
+        KILLED, tmp_path, given=given, durability="os",
         consume_queue_flush_interval_ms=1_000_000,
     ) as other:  # fmt: skip
         times: list[int] = json.loads(other.line())

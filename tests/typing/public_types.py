@@ -46,8 +46,8 @@ writer.put_batch(b"body")  # type: ignore[arg-type]
 writer.put(b"body", durability="dsik")  # type: ignore[arg-type]
 store.writer("orders", durability="dsik")  # type: ignore[arg-type]
 promise: rocketstore.Durability = "os"
-store.trim(before=0)  # type: ignore[arg-type]
-store.trim(0)  # type: ignore[arg-type]
+store.trim(before=0)  # type: ignore[call-arg]
+store.trim(0)  # type: ignore[call-arg]
 
 ticket = writer.submit(b"body")
 reveal_type(ticket.done())  # bool

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.cli.reference_stores import Expectation, compare, find_stores, open_reference
+from tests.support.reference_stores import Expectation, compare, find_stores, open_reference
 from tests.support import paths
 
 STORES = find_stores(paths.STORES)

@@ -10,7 +10,7 @@ that a program would want as well.
 - Copy: `ship` sealed segments to an archive; `compact` the latest message of each key into a new
   store. Remove: `trim` the oldest segments.
 - Replicate: `follow` keeps a copy of the store of a master; `promote` makes a copy the master.
-- Try: `bench` measures this machine; `demo` fills a store, kills its writers and checks every byte.
+- Try: `bench` measures this machine.
 - `spark` runs jobs of `rocketstore.spark`.
 
 Nothing imports these modules by name but tests.

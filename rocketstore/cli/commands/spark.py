@@ -12,7 +12,6 @@ import click
 from rich.table import Table
 
 from rocketstore.cli import exit_codes
-from rocketstore.cli.demo.spark import demo
 from rocketstore.cli.output import console, count_text, size_text
 from rocketstore.cli.parameters import ANY_STORE, Moment, file_options
 from rocketstore.cli.spark_session import spark_session
@@ -366,6 +365,3 @@ def rebuild(
         report = jobs.rebuild(session, store, parts=parts, **options)
     click.echo(json.dumps(dataclasses.asdict(report)) if as_json else str(report))
     return exit_codes.OK
-
-
-command.add_command(demo)

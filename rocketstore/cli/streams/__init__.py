@@ -9,5 +9,5 @@
 These modules print no results. `lines` and `follow_topic` wait without an end; a signal or an error
 stops them, and both leave the store for the command to close.
 
-Imported by `cli.commands` and `cli.reference_stores` only.
+Imported by `cli.commands` only.
 """

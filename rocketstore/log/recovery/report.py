@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.layout.log_dirs import gap_text
@@ -158,13 +157,6 @@ class RecoveryReport:
     #: What shows that stored offsets of consumer groups are not as the last stop left them; among
     #: the notes, too.
     offsets_in_doubt: tuple[str, ...] = ()
-
-    def __setstate__(self, state: list[Any]) -> None:
-        """Takes the pickle of an older release, too, which has fewer fields."""
-        names = [one.name for one in dataclasses.fields(self)]
-        lacking = [()] * (len(names) - len(state))
-        for name, value in zip(names, [*state, *lacking], strict=True):
-            object.__setattr__(self, name, value)
 
     @property
     def cut_records(self) -> int:

@@ -133,11 +133,12 @@ def test_one_bound_by_its_name(tmp_path: Path) -> None:
     with store:
         for call in (
             trim,
-            lambda: trim(0),
             lambda: trim(before_offset=0, before_time=0),
         ):
             with pytest.raises(TypeError, match="one of before_offset= and before_time="):
                 call()
+        with pytest.raises(TypeError, match="positional"):
+            trim(0)
         assert store.begin_offset == 0
 
 

@@ -70,8 +70,8 @@ def test_unique_id_is_a_key(tmp_path: Path) -> None:
         assert [m.body for m in store.query("orders", "u1")] == [b"x"]  # each once
 
 
-def test_the_numbers_of_a_broker_bound_no_query(tmp_path: Path) -> None:
-    with open_small(tmp_path, max_query_results=5, default_query_results=2) as store:
+def test_nothing_but_the_limit_bounds_a_query(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
         for n in range(100):
             store.writer("orders").put(b"%d" % n, keys="k")
         dispatched(store)
@@ -197,7 +197,7 @@ def test_without_an_index(tmp_path: Path) -> None:
 def test_a_record_with_entries_in_two_files_hides_no_other(tmp_path: Path) -> None:
     """Its unique id is one of its keys, and the second of its entries found the file full."""
     options = {"index_entries": 64, "index_slots": 16, "commit_log_file_size_bytes": 1 << 18}
-    with open_small(tmp_path, max_query_results=1000, **options) as store:
+    with open_small(tmp_path, **options) as store:
 
         def put(**more: str) -> int:
             return store.put_message(

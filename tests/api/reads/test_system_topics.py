@@ -4,7 +4,6 @@ for; what works on the whole log sees them."""
 from __future__ import annotations
 
 import datetime
-import pickle
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 import rocketstore
 from rocketstore import MessageRejectedError
 from rocketstore.tools import repair
-from rocketstore.values.record_filter import RecordFilter
 from tests.support.made_store import MadeStore
 from tests.support.small_store import open_small
 
@@ -62,18 +60,6 @@ def test_a_bookmark_passes_what_a_scan_leaves_out(tmp_path: Path) -> None:
         store.writer("orders").put(b"two")
         third = rocketstore.scan(store, after=second.bookmark.to_json(), columns=["body"])
         assert [columns["body"].tolist() for columns in third] == [[b"two"]]
-
-
-def test_a_filter_of_an_earlier_release_takes_all() -> None:
-    """It has no word about them; its parts of a log are as it planned them."""
-    state = RecordFilter.of(queues=0).__getstate__()
-    older = object.__new__(RecordFilter)
-    older.__setstate__(state[:-1])  # type: ignore[index]
-    accept = older.acceptance()
-    assert accept is not None and accept(HALVES) == frozenset([0])
-    same = pickle.loads(pickle.dumps(RecordFilter.of(queues=0)))
-    assert same.acceptance()(HALVES) is False
-    assert RecordFilter().acceptance() is None
 
 
 def test_a_repair_sees_the_records_before_damage(tmp_path: Path) -> None:

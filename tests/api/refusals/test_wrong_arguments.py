@@ -207,11 +207,11 @@ def test_equal_ends_are_an_empty_range(store: Store) -> None:
     assert list(scan(store, begin=10, end=10)) == []
 
 
-def test_a_keyword_that_scan_does_not_have(store: Store) -> None:
-    with pytest.raises(
-        TypeError, match=r"^scan\(\) has no argument 'topic'; did you mean topics\?"
-    ):
-        scan(store, topic="t")  # type: ignore[call-arg]
+def test_a_column_that_there_is_not_brings_the_one_that_is_meant() -> None:
+    """Python itself refuses no keyword of a call that takes columns by name."""
+    said = r"^encode_frames\(\) has no argument 'topic'; did you mean topics\?"
+    with pytest.raises(TypeError, match=said):
+        rocketstore.encode_frames([b"a"], topic=["t"])  # type: ignore[call-arg]
 
 
 def test_an_offset_in_front_of_a_scan_is_too_small(store: Store) -> None:

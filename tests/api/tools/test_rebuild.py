@@ -13,11 +13,11 @@ import pytest
 
 import rocketstore
 from rocketstore import tools
-from rocketstore.cli.reference_stores import Expectation, find_stores, open_reference
 from rocketstore.engine import rebuild
 from tests.support import paths
 from tests.support.forking import fork
 from tests.support.made_store import MadeStore
+from tests.support.reference_stores import Expectation, find_stores, open_reference
 from tests.support.small_store import SMALL, open_small, segments
 
 STORES = find_stores(paths.STORES)

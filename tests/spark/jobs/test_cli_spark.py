@@ -27,7 +27,6 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.system_topics import warn_left_out
 from rocketstore.spark.jobs.writing import append
 from rocketstore.spark.sink.shards import shard_paths
-from tests.spark.patience import patiently
 from tests.spark.reading import everything, make_store
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -36,14 +35,12 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 @pytest.fixture
 def invoke(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Commands use the session of all tests instead of one of their own, which they would end."""
-    from rocketstore.cli.demo import spark as spark_demo
 
     @contextlib.contextmanager
     def given(master: str | None) -> Iterator[Any]:
         yield spark
 
     monkeypatch.setattr(face, "spark_session", given)
-    monkeypatch.setattr(spark_demo, "spark_session", given)
 
     def run(*words: object) -> Result:
         return CliRunner().invoke(cli, ["spark", *map(str, words)], catch_exceptions=False)
@@ -177,20 +174,6 @@ def test_damage_is_an_exit_code(invoke: Any, tmp_path: Path, rng: random.Random)
     found = invoke("audit", tmp_path / "s")
     assert found.exit_code == exit_codes.DAMAGED
     assert "1 damaged range" in found.stdout and "crc" in found.stdout
-
-
-@pytest.mark.spark
-def test_the_demo_finds_every_line(invoke: Any, tmp_path: Path) -> None:
-
-    def run() -> None:
-        found = invoke("demo", "--directory", tmp_path / "demo", "--files", 40)
-        assert found.exit_code == exit_codes.OK, found.output
-        assert "0 topics wrong" in found.stdout
-
-    patiently(run)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "x").touch()
-    assert invoke("demo", "--directory", tmp_path / "mine").exit_code == exit_codes.FAILED
 
 
 @pytest.mark.spark

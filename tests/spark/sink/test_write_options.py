@@ -212,9 +212,9 @@ def test_bounds_of_time_are_begin_and_end(tmp_path: Path) -> None:
             wanted(**given)
 
 
-def test_an_old_name_of_an_option_names_the_new_one(tmp_path: Path) -> None:
+def test_a_name_that_is_nearly_right_brings_the_right_one(tmp_path: Path) -> None:
     said = (
-        r"\[RS_UNKNOWN_OPTION\] the sink has no option locktimeout: it is called lockTimeoutS now"
+        r"\[RS_UNKNOWN_OPTION\] the sink has no option locktimeout; perhaps lockTimeoutS is meant"
     )
     with pytest.raises(SparkFaceError, match=said):
         WriteOptions.parse({"path": str(tmp_path), "lockTimeout": "7"})

@@ -1,4 +1,4 @@
-"""The machine and the file system, without which figures of `rocketstore bench` mean little."""
+"""The machine and the file system, without which figures mean little."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Any, Final
 
 import rocketstore
 
-__all__ = ["MEMORY_FILE_SYSTEMS", "file_system_of", "machine", "machine_line"]
+__all__ = ["file_system_of", "machine", "machine_line"]
 
-#: File systems whose files are memory: a sync there brings nothing to a disk.
-MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 

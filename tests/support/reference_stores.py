@@ -1,7 +1,6 @@
 """Stores that RocketMQ wrote, compared with what RocketMQ acknowledged.
 
-Each `NAME.tar.xz` has a `NAME.expect.json`; tests/vectors/stores/README.md explains its fields. The
-demo reads such stores where its option `--stores` names a directory; the tests read them always.
+Each `NAME.tar.xz` has a `NAME.expect.json`; tests/vectors/stores/README.md explains its fields.
 """
 
 from __future__ import annotations
@@ -131,7 +130,6 @@ def open_reference(expected: Expectation, root: Path, mode: Any) -> Store:
     """Opens an unpacked store as a broker with its settings would."""
     config = rocketstore.StoreConfig.from_rocketmq(
         {name: _setting(value) for name, value in expected.config.items()},
-        max_query_results=_QUERY_LIMIT,
         deliver_delayed=False,
     )
     return rocketstore.open(root, mode, config=config)
