@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import pickle
 from pathlib import Path
@@ -13,28 +12,7 @@ import pytest
 import rocketstore.aio
 import rocketstore.tools
 from rocketstore import ConfigError, OffsetOutOfRangeError, StoreConfig
-from tests.support.small_store import SMALL, open_small
-
-
-def test_timeout_is_called_timeout_s(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        consumer: Any = store.consumer("t")
-        for call in (consumer.poll, consumer.follow, consumer.poll_columns):
-            with pytest.raises(TypeError, match=r"no argument 'timeout': use timeout_s="):
-                call(timeout=1)
-            with pytest.raises(TypeError, match="no argument 'max'"):
-                call(max=1)
-
-    async def main() -> None:
-        async with rocketstore.aio.open(tmp_path, **SMALL) as loop_store:
-            consumer: Any = loop_store.consumer("t")
-            for call in (consumer.poll, consumer.poll_columns):
-                with pytest.raises(TypeError, match=r"no argument 'timeout': use timeout_s="):
-                    await call(timeout=1)
-            with pytest.raises(TypeError, match=r"no argument 'timeout': use timeout_s="):
-                consumer.follow(timeout=1)
-
-    asyncio.run(main())
+from tests.support.small_store import open_small
 
 
 def test_an_offset_out_of_range_names_its_queue(tmp_path: Path) -> None:
