@@ -24,6 +24,7 @@ def noted(root: Path) -> tuple[int, int]:
 def note(root: Path, slots: int, entries: int) -> None:
     path = root / "rocketstore" / "store.json"
     state: dict[str, Any] = json.loads(path.read_text())
+    del state["crc"]
     path.write_text(json.dumps({**state, "index_slots": slots, "index_entries": entries}))
 
 

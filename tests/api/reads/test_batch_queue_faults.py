@@ -48,7 +48,7 @@ def test_a_body_that_is_no_batch(body: bytes, tmp_path: Path) -> None:
         with pytest.raises(CorruptRecordError, match="batch") as caught:
             consumer.poll()
         assert caught.value.physical_offset == bad.physical_offset
-        assert "seek(3)" in str(caught.value.__notes__)
+        assert "seek(3, queue_id=0)" in str(caught.value.__notes__)
         consumer.seek(3, queue_id=0)
         assert [m.body for m in consumer.poll()] == [b"behind"]
         assert store.get(bad.physical_offset).body == body
