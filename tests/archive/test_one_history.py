@@ -17,6 +17,7 @@ from rocketstore.spark.source.options import ReadOptions
 from rocketstore.spark.source.plan import plan_batch
 from tests.archive.changed_log import Case, note_of, rows, shipped_and_trimmed, taken_back, trim
 from tests.support.small_store import SEGMENT, segments
+from tests.support.state_json import change_json
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make arrow")
 
@@ -97,7 +98,7 @@ def test_segments_of_another_size(tmp_path: Path) -> None:
         for number in range(200):
             store.writer("orders").put(b"%d" % number * 100)
     path = other.root / "rocketstore/store.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), "uuid": names["uuid"]}))
+    change_json(path, uuid=names["uuid"])
     for force in (False, True):
         with pytest.raises(rocketstore.ConfigError, match="segments of 4096 bytes"):
             rocketstore.ship(other.root, case.uri, force=force)

@@ -7,7 +7,6 @@ made by opening that log for writing once, storing offsets, and closing it.
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import rocketstore
 from rocketstore._native.format.codec import decode_record, encode_properties, encode_record
 from tests.support.made_store import BLANK_MAGIC
+from tests.support.state_json import change_json
 
 __all__ = ["INDEX", "Placed", "Reference", "field_at", "make_reference"]
 
@@ -120,8 +120,7 @@ def make_reference(
         billing.commit()
     # What was written here stands for what rocketstore put: no range is another program's.
     path = root / "rocketstore" / "store.json"
-    state = json.loads(path.read_text())
-    path.write_text(json.dumps({**state, "foreign": []}))
+    change_json(path, foreign=[])
     return Reference(root, record_crc, tuple(placed))
 
 

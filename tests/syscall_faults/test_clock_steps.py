@@ -17,6 +17,7 @@ from tests.process.other_process import SMALL, TOPIC, other_process
 from tests.support import native_probe
 from tests.support.checkpoints import rocketmq_times
 from tests.support.small_store import open_small, parts
+from tests.support.state_json import change_json
 from tests.support.waiting import wait_until
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -156,8 +157,7 @@ def test_what_is_asked_by_time_is_found_where_times_fell(
     state = json.loads(state_file.read_text())
     assert state["store_times_fall"]
     if not known:
-        del state["store_times_fall"]
-        state_file.write_text(json.dumps(state))
+        change_json(state_file, store_times_fall=[])
     bounds = sorted({*times[::50], times[-1], times[0] + 3_600_000})
     for bound in bounds:
         for name, wanted in (

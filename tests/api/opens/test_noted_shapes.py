@@ -11,6 +11,7 @@ import pytest
 
 import rocketstore
 from tests.support.small_store import SMALL, open_small
+from tests.support.state_json import change_json
 
 SIZES = {name: SMALL[name] for name in SMALL if not name.startswith("index")}
 LARGE = (2**28, 100_000_000)
@@ -22,10 +23,7 @@ def noted(root: Path) -> tuple[int, int]:
 
 
 def note(root: Path, slots: int, entries: int) -> None:
-    path = root / "rocketstore" / "store.json"
-    state: dict[str, Any] = json.loads(path.read_text())
-    del state["crc"]
-    path.write_text(json.dumps({**state, "index_slots": slots, "index_entries": entries}))
+    change_json(root / "rocketstore" / "store.json", index_slots=slots, index_entries=entries)
 
 
 def opened(root: Path, **options: Any) -> tuple[tuple[int, int], str]:

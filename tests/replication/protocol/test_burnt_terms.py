@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from tests.replication.copies import (
 )
 from tests.replication.ends import Log, copy_of, joined, master_of
 from tests.support.small_store import SEGMENT, open_small
+from tests.support.state_json import change_json
 from tests.support.waiting import wait_until
 
 MASTER = Master(listen="127.0.0.1:0")
@@ -183,6 +183,6 @@ def test_a_fence_of_no_term_is_refused(tmp_path: Path, value: Any) -> None:
     with open_master(tmp_path) as master:
         put_some(master, 1)
     path = StoreLayout(tmp_path).replication
-    path.write_text(json.dumps({**json.loads(path.read_text()), "fenced_by": value}))
+    change_json(path, fenced_by=value)
     with pytest.raises(ReplicationError, match="does not tell the role"):
         promote(tmp_path)
