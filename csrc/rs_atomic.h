@@ -35,7 +35,7 @@ static inline void rs_store_max(int64_t *to, int64_t value)
         ;
 }
 
-/* What was stored before is seen by all before what is loaded behind it. */
+/* All threads see the stores before it before any load after it is done. */
 static inline void rs_fence(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -64,7 +64,7 @@ static inline uint32_t rs_word_exchange(uint32_t *to, uint32_t value)
     return __atomic_exchange_n(to, value, __ATOMIC_ACQ_REL);
 }
 
-/* A store before all that is loaded behind it. */
+/* A store that all threads see before any load after it is done. */
 static inline void rs_word_raise(uint32_t *to, uint32_t value)
 {
     (void)__atomic_exchange_n(to, value, __ATOMIC_SEQ_CST);

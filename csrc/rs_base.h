@@ -11,7 +11,7 @@ typedef enum rs_status {
     RS_OK = 0,
     /* Not errors: how the log and its files say where something ends. */
     RS_END_OF_FILE, /* the record does not fit in what is left of this file */
-    RS_BLANK,       /* the filler that ends a commit log file stands here */
+    RS_BLANK,       /* the filler that ends a commit log file is here */
     RS_NOTHING,     /* zeros: nothing was written here */
     RS_FULL,        /* no room left in a table or an index file */
     RS_NOT_FOUND,

@@ -41,7 +41,7 @@ typedef struct rs_checkpoint {
 /* Whether every value is one that a decoder accepts. */
 bool rs_checkpoint_sane(const rs_checkpoint *checkpoint);
 
-/* Writes RS_OWN_SLOT_STRIDE bytes: the slot and zeros behind it. */
+/* Writes RS_OWN_SLOT_STRIDE bytes: the slot and zeros after it. */
 void rs_checkpoint_encode(const rs_checkpoint *checkpoint, uint8_t *slot);
 
 /* RS_OK; RS_BAD_TRUNCATED, RS_NOTHING (never written), RS_BAD_MAGIC (magic or version),
@@ -58,7 +58,7 @@ typedef struct rs_times {
     int64_t logics_offset;         /* since 5.5.0: start of the last record with durable units */
 } rs_times;
 
-/* Bytes of the page that have a meaning; what stands behind them is kept as it is. */
+/* Bytes of the page that have a meaning; the bytes after them are kept as they are. */
 #define RS_TIMES_SIZE (RS_CHECKPOINT_AT_LOGICS_OFFSET + 8)
 
 /* Writes RS_TIMES_SIZE bytes. */

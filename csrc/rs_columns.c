@@ -62,7 +62,7 @@ static bool has_queue(const rs_word *topic, int32_t queue_id)
     return low < topic->queue_id_count && topic->queue_ids[low] == queue_id;
 }
 
-/* It may hold messages of any tags and properties: who takes it apart looks at theirs. */
+/* It may hold messages of any tags and properties: the reader that splits it checks theirs. */
 static bool is_inner_batch(const rs_record *record)
 {
     const uint32_t bits = RS_FLAG_NEED_UNWRAP | RS_FLAG_INNER_BATCH;
@@ -329,7 +329,7 @@ static bool continues(uint8_t byte)
     return (byte & 0xC0) == 0x80;
 }
 
-/* Bytes of the character at `at`, 0 when none stands there: no overlong form, no surrogate, nothing
+/* Bytes of the character at `at`, 0 when none is there: no overlong form, no surrogate, nothing
  * beyond U+10FFFF. */
 static size_t character(const uint8_t *at, size_t left)
 {

@@ -49,7 +49,7 @@ typedef struct rs_column_walk {
     bool marked; /* a wanted tag has U+FFFD: tags that are not UTF-8 may be shown as it */
     int64_t from_ms;
     int64_t to_ms;
-    uint32_t last_topic; /* numbers that were found last: a guess, whatever stands here */
+    uint32_t last_topic; /* numbers that were found last: a guess, so any value will do */
     uint32_t last_born_host;
     uint32_t last_store_host;
     uint64_t records; /* seen, rows or not */
@@ -64,11 +64,11 @@ typedef struct rs_column_walk {
 
 /* Goes on at walk->at until one of these: RS_OK the room, or `byte_limit` bytes of records, are used up
  * (one record is taken whatever its size); RS_END_OF_FILE `to` is reached; RS_NOT_FOUND a word that no
- * dictionary has, the record with it is not taken yet; RS_BLANK, RS_NOTHING, RS_BAD_* stand at walk->at. */
+ * dictionary has, the record with it is not taken yet; RS_BLANK, RS_NOTHING, RS_BAD_* are at walk->at. */
 rs_status rs_columns_walk(rs_column_walk *walk, rs_columns *columns, size_t to,
                           uint64_t byte_limit);
 
-/* The same for records that were read another way, the columns->rows'th and those behind it, of a walk that
+/* The same for records that were read another way, the columns->rows'th and those after it, of a walk that
  * wants all; there is room for `count` rows. RS_OK; RS_NOT_FOUND: a word that no dictionary has. */
 rs_status rs_columns_take(rs_column_walk *walk, rs_columns *columns, const rs_record *records,
                           size_t count);

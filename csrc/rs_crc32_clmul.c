@@ -264,7 +264,7 @@ RS_WIDEST static inline __m512i four_times(__m128i x)
     return _mm512_broadcast_i32x4(x);
 }
 
-/* The four vectors in one as one that stands where the last of them does. */
+/* The four vectors folded into one, at the position of the last of them. */
 RS_WIDEST static inline __m128i join512(__m512i x)
 {
     __m512i by = _mm512_inserti32x4(_mm512_castsi128_si512(RS_FOLD_384), RS_FOLD_256, 1);

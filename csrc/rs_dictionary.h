@@ -1,10 +1,10 @@
-/* Texts that stand in many records, by numbers: topics and hosts of a scan. */
+/* Texts that many records share, by numbers: topics and hosts of a scan. */
 #ifndef RS_DICTIONARY_H
 #define RS_DICTIONARY_H
 
 #include "rs_base.h"
 
-/* A text that stands in many records, and what a scan wants of its records. */
+/* A text that many records share, and what a scan wants of its records. */
 typedef struct rs_word {
     rs_span text;
     uint64_t hash; /* set by rs_dictionary_add */

@@ -37,7 +37,7 @@ static rs_verdict whole_number(rs_span text, int64_t most, int64_t *number)
     return RS_VERDICT_TRUE;
 }
 
-/* A number in its plain form: digits, and how many of them are behind the point. */
+/* A number in its plain form: digits, and how many of them are after the point. */
 typedef struct decimal {
     uint64_t digits;
     size_t count; /* without zeros in front */
@@ -57,7 +57,7 @@ static size_t take_digits(rs_span text, size_t at, decimal *found, bool behind)
     return at;
 }
 
-/* The exponent that stands at `at`, none is 0; false for what is none, or far too large. */
+/* The exponent at `at`, none is 0; false for what is none, or far too large. */
 static bool take_exponent(rs_span text, size_t at, int64_t *exponent)
 {
     *exponent = 0;

@@ -1,7 +1,7 @@
 /* An expression over the properties of a message, as a program in postfix. Every operation leaves one verdict
  * on a stack, and the last one is that of the whole. What C does not decide exactly as RocketMQ's Java does is
- * RS_VERDICT_UNSURE: the caller decides it another way. Whoever makes a program has checked it: slots, texts
- * and the depth of the stack. Property texts are hostile. */
+ * RS_VERDICT_UNSURE: the caller decides it another way. The maker of a program has checked its slots, texts and
+ * the depth of its stack. Property texts are hostile. */
 #ifndef RS_FILTER_H
 #define RS_FILTER_H
 

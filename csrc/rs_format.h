@@ -31,12 +31,12 @@ static_assert(RS_AT_SYS_FLAG == RS_AT_PHYSICAL_OFFSET + 8, "physical offset is a
 static_assert(RS_AT_BORN_TIMESTAMP == RS_AT_SYS_FLAG + 4, "sysFlag is a u32");
 static_assert(RS_AT_BORN_HOST == RS_AT_BORN_TIMESTAMP + 8, "born timestamp is an i64");
 
-/* Behind the born host (8 or 20 bytes) places are counted from its end. */
+/* After the born host (8 or 20 bytes) places are counted from its end. */
 #define RS_HOST_V4_SIZE 8
 #define RS_HOST_V6_SIZE 20
 #define RS_AFTER_BORN_STORE_TIMESTAMP 0
 #define RS_AFTER_BORN_STORE_HOST 8
-/* Behind the store host. */
+/* After the store host. */
 #define RS_AFTER_STORE_RECONSUME_TIMES 0
 #define RS_AFTER_STORE_PREPARED_OFFSET 4
 #define RS_AFTER_STORE_BODY_LENGTH 12

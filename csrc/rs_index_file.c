@@ -18,7 +18,7 @@ static void store_shared(uint8_t *to, uint32_t value)
     __atomic_store_n((uint32_t *)(void *)to, encoded, __ATOMIC_RELEASE);
 }
 
-/* Whole, in no order of their own: what they say is a bound, and stands before what it bounds is found. */
+/* Whole, in no order of their own: the slot that publishes an entry publishes the bound that dates it, too. */
 static int64_t load_bound(const uint8_t *from)
 {
     uint64_t value = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_RELAXED);
@@ -37,7 +37,7 @@ static uint64_t slot_at(uint32_t slot)
     return RS_INDEX_HEADER_SIZE + (uint64_t)slot * RS_INDEX_SLOT_SIZE;
 }
 
-/* Number of the next entry: 1 … entries, whatever stands on disk. */
+/* Number of the next entry: 1 … entries, whatever is on disk. */
 static uint32_t next_number(const uint8_t *base, uint32_t entries)
 {
     uint32_t count = load_shared(base + RS_INDEX_AT_INDEX_COUNT);
@@ -225,7 +225,7 @@ static bool entry_sane(const rs_index_entry *entry, int64_t last_offset)
     return entry->key_hash >= 0 && entry->time_diff_s >= 0 && entry->physical_offset >= last_offset;
 }
 
-/* Entries at either end of a file that are looked at to tell its shape. */
+/* Entries at either end of a file from which its shape is judged. */
 #define PROBED_ENTRIES 64
 
 static bool entry_plausible(const uint8_t *base, uint32_t slots, uint32_t number, uint32_t next)
@@ -404,7 +404,7 @@ uint32_t rs_index_cut(uint8_t *base, uint32_t slots, uint32_t entries, int64_t f
     rs_store32(base + RS_INDEX_AT_SLOT_COUNT, used);
     store_shared(base + RS_INDEX_AT_INDEX_COUNT, next);
     zero_entries(base, slots, next, end);
-    /* A writer that died before it counted its last entry left that one too. */
+    /* A writer that died before it counted its last entry left that entry, too. */
     if (end < entries)
         zero_entries(base, slots, end, end + 1);
     return next;

@@ -95,7 +95,7 @@ rs_status rs_index_header_load(const uint8_t *base, uint32_t entries, rs_index_h
 rs_status rs_index_put(uint8_t *base, uint32_t slots, uint32_t entries, uint32_t key_hash,
                        int64_t physical_offset, int64_t store_timestamp_ms);
 
-/* Entry `number` as it stands, each field read from memory once: what was compared is what is used. */
+/* Entry `number` as it is, each field read from memory once: what was compared is what is used. */
 void rs_index_entry_load(const uint8_t *base, uint32_t slots, uint32_t number,
                          rs_index_entry *entry);
 
@@ -105,8 +105,8 @@ void rs_index_walk_start(rs_index_walk *walk, const uint8_t *base, uint32_t slot
                          uint32_t key_hash, int64_t begin_ms, int64_t end_ms);
 
 /* The next older entry with the hash and a time in the window; false at the end. Ends on every
- * input: entry numbers only fall. Other keys of the same hash are hits too; only the record can
- * tell. */
+ * input: entry numbers only fall. Other keys of the same hash are hits too; only the record
+ * has its keys. */
 bool rs_index_walk_next(rs_index_walk *walk, rs_index_hit *hit);
 
 /* At most `room` hits, newest first: how many. */
@@ -128,7 +128,7 @@ rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots, u
 rs_status rs_index_validate(const uint8_t *base, uint32_t slots, uint32_t entries, bool growing);
 
 /* Drops the entries of records at `from_offset` and beyond, and everything from the first entry
- * that cannot be believed, then links slots and header anew: the number of the next entry. Kept
+ * that cannot be believed, then rebuilds slots and header: the number of the next entry. Kept
  * entries keep hash, offset and time, so a cut that was interrupted is finished by the same cut.
  * The time of the new last entry is known to the second only; the header gets the end of that
  * second. */

@@ -22,7 +22,7 @@ static inline int64_t rs_log_segment_size(const rs_log *log)
 }
 
 /* Up to here the files have blocks that a record can be stored to. The current file is stored to up to its very
- * end before the log goes on in the next one: its blank stands there. */
+ * end before the log goes on in the next one: its blank is there. */
 static int64_t rs_log_blocks_end(const rs_log *log)
 {
     if (log->segment.reserved < log->segment.size || !log->next.size)
@@ -198,9 +198,9 @@ static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state 
     return queued;
 }
 
-/* How far behind a record the log is fetched for records to come, and how much at most for each. What the
- * CPU fetches by itself begins anew at each page; one that another processor has just zeroed takes as long to
- * come as a record of 100 B to be put. Puts of 1 KiB in turns: 245 -> 177 ns, batches of 100 B 41 -> 37 ns. */
+/* How far after a record the log is fetched for records to come, and how much at most for each. The CPU's own
+ * prefetch starts again at each page; a page that another processor has just zeroed takes as long to arrive as a
+ * put of 100 B (bench/results/development.md, "Warm and cold pages"). */
 #define RS_LOG_AHEAD 1024
 #define RS_LOG_AHEAD_MAX 2048
 
@@ -408,7 +408,7 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
 }
 
 /* For records of which the first has `first` bytes. One that is appended alone where a segment begins would be stored
- * to its fresh page, for which the kernel reads ahead: 8 MiB of zeros, and on in front of the dispatcher. */
+ * to its fresh page, for which the kernel reads ahead: 8 MiB of zeros, and then on ahead of the dispatcher. */
 static int64_t rs_log_room(const rs_log *log, int64_t first)
 {
     int64_t left = rs_log_left(log) - RS_BLANK_SIZE_MIN;

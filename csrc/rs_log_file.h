@@ -15,8 +15,8 @@ typedef struct rs_segment {
     uint8_t *bytes;
     int64_t start; /* physical offset of its first byte */
     int64_t size;
-    int64_t reserved; /* bytes from its start that have blocks: nothing is stored behind them */
-    int fd; /* kept for the caller, who writes what was laid aside */
+    int64_t reserved; /* bytes from its start that have blocks: nothing is stored after them */
+    int fd; /* kept for the caller, which writes what was laid aside */
 } rs_segment;
 
 /* Next queue offset of one (topic, queue id), and what its puts add up to. Written under the mutex,
@@ -65,12 +65,9 @@ typedef struct rs_appended {
     size_t placed; /* messages of rs_log_append_messages that have their queue offsets */
 } rs_appended;
 
-/* Records of batches that are laid aside have so many bytes on average where a thread makes pages ready: smaller
- * ones take longer to encode than that needs. Batches of 1000 on an AMD EPYC whose pages that thread made slowly,
- * stored and laid aside, in turns: 8.5 and 7.2 M/s at 100 B, which is left as it was, 6.0 and 5.6 at 256 B, 3.6 and
- * 4.0 at 512 B, 2.1 and 2.7 at 1 KiB; 1 GiB of 1 KiB with memory that the host had not given, 0.82 and 1.15.
- * Without that thread all are: a million rows of 100 B into a shard, with it and without, 0.55 and 0.46 s, 0.95 and
- * 0.53 s of processor. */
+/* Mean size of the records of a batch from which it is laid aside, bytes, where a thread makes pages ready: smaller
+ * records take longer to encode than their pages need. Without that thread all batches are laid aside
+ * (bench/results/development.md, "Warm and cold pages"). */
 #define RS_ASIDE_RECORD_MIN 512
 
 /* Appends one record: sets its queue offset, physical offset and store timestamp, rolls when it
@@ -86,7 +83,7 @@ rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue,
  * all of them are there or none (D-37). Statuses as above; RS_RECORD_TOO_LARGE when the batch fits
  * no segment.
  *
- * With appended->aside the batch stands in log->aside, and nothing is published: the caller writes it to the
+ * With appended->aside the batch is in log->aside, and nothing is published: the caller writes it to the
  * file, its first page last, before rs_log_written. Until then nothing else may be appended; where writing
  * fails, nothing at all any more. */
 rs_status rs_log_append_batch(rs_log *log, rs_message *message, const rs_span *bodies, size_t count,
@@ -98,7 +95,7 @@ void rs_log_written(rs_log *log, rs_appended *appended);
 
 /* As rs_log_append for a record that is also listed in `count` light queues (format.md 6.7): `text`
  * holds the message's properties and has `room` bytes; INNER_MULTI_QUEUE_OFFSET with their next
- * offsets is added behind them. Prepared and rollback take none of these, as none of their own queue.
+ * offsets is added after them. Prepared and rollback take none of these, as none of their own queue.
  * RS_PROPERTIES_TOO_LARGE when it does not fit, nothing changed. */
 rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state *queue,
                                rs_queue_state *const *lights, size_t count, uint8_t *text,
@@ -110,11 +107,11 @@ rs_status rs_log_append_messages(rs_log *log, rs_message *messages, rs_queue_sta
                                  size_t count, int64_t now_ms, int64_t *offsets,
                                  rs_appended *appended);
 
-/* Whether `address`, at which an append could not load or store, is of the log; all else is of who appends. */
+/* Whether `address`, at which an append could not load or store, is of the log; any other is of the caller. */
 bool rs_log_owns(const rs_log *log, const void *address);
 
 /* Takes back an append that was left while it read the caller's memory: queue offsets of rs_log_append_messages
- * (`messages`, `queues`), and what it had stored behind `wrote`. Nothing of it was published. A roll stays. */
+ * (`messages`, `queues`), and what it had stored after `wrote`. Nothing of it was published. A roll stays. */
 void rs_log_take_back(rs_log *log, const rs_message *messages, rs_queue_state *const *queues,
                       const rs_appended *appended);
 

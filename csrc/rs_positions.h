@@ -8,7 +8,7 @@
 #include "rs_base.h"
 #include "rs_format.h"
 
-/* Release: whoever loads the value sees every byte that was stored before it was published. */
+/* Release: a reader that loads the value sees every byte that was stored before it was published. */
 static inline void rs_position_store(uint8_t *page, size_t at, int64_t value)
 {
     __atomic_store_n((int64_t *)(void *)(page + at), value, __ATOMIC_RELEASE);

@@ -33,8 +33,7 @@ static const uint8_t *find_separator(const uint8_t *at, const uint8_t *end, bool
     return at;
 }
 
-/* Whether the text ends in a piece that is a record CRC: nothing else is inside of it, and nothing that
- * begins in front of it. */
+/* Whether the text ends in a piece that is a record CRC: no other piece is inside of it, or reaches into it. */
 static bool ends_in_record_crc(rs_span text)
 {
     static_assert(RS_RECORD_CRC_DIGITS == 10, "eight and two");
@@ -122,7 +121,7 @@ static size_t unite_few(rs_pair *pairs, size_t count)
     return kept;
 }
 
-/* Numbers of pairs by their names, equal ones as they stand in the text: in `order` or `spare`. */
+/* Numbers of pairs by their names, equal ones in the order of the text: in `order` or `spare`. */
 static const uint16_t *sorted(const rs_pair *pairs, size_t count, uint16_t *order, uint16_t *spare)
 {
     for (size_t i = 0; i < count; i++)
@@ -193,7 +192,7 @@ static inline uint32_t hash_unit(uint32_t hash, uint32_t unit)
     return 31 * hash + unit;
 }
 
-/* Continuation byte number `index` behind the lead byte; 0 (no continuation byte) beyond the end. */
+/* Continuation byte number `index` after the lead byte; 0 (no continuation byte) beyond the end. */
 static inline uint8_t peek(const rs_reader *r, size_t index)
 {
     return rs_left(r) > index ? r->at[index] : 0;

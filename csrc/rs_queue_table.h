@@ -10,10 +10,10 @@ typedef struct rs_queue_entry {
     uint8_t *units; /* the current file, NULL: none yet */
     int64_t first_unit; /* queue offset of units[0] */
     int64_t unit_limit; /* units that have blocks on disk in this file */
-    int64_t next_offset; /* behind the last unit of the queue */
+    int64_t next_offset; /* after the last unit of the queue */
     int64_t dirty_from; /* smallest queue offset written since the last sync; INT64_MAX: none */
     int64_t *published; /* where readers look how far they may; NULL: none read it */
-    bool moved; /* next_offset is larger than what readers were told */
+    bool moved; /* next_offset has changed since it was published */
 } rs_queue_entry;
 
 typedef struct rs_queue_table {

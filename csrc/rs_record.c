@@ -163,7 +163,7 @@ void rs_record_lay(const rs_message *message, size_t size, uint8_t *to, rs_crc32
 
 void rs_record_seal(uint8_t *record, size_t size, size_t topic_size, rs_crc32_kernel kernel)
 {
-    /* The first 8 bytes from here: the magic counts, but must not stand in the record yet. */
+    /* The first 8 bytes from here: the magic counts, but must not be in the record yet. */
     uint8_t head[RS_AT_BODY_CRC];
     rs_store64(head, (uint64_t)size << 32 | rs_magic_for(topic_size));
     const size_t covered = size - RS_RECORD_CRC_SIZE;
@@ -189,7 +189,7 @@ void rs_record_publish(uint8_t *record, size_t topic_size)
     rs_store32(record + RS_AT_MAGIC, rs_magic_for(topic_size));
 }
 
-/* Everything behind the magic; the reader ends where the record does. */
+/* Everything after the magic; the reader ends where the record does. */
 static rs_status rs_decode_fields(rs_reader *r, rs_record *record)
 {
     const uint8_t *head = rs_take(r, RS_AT_BORN_HOST);
@@ -236,7 +236,7 @@ rs_status rs_record_decode(const uint8_t *at, size_t left, rs_record *record)
 {
     if (left < RS_BLANK_SIZE_MIN)
         return RS_BAD_TRUNCATED;
-    /* The magic first: a writer beside us stores it last, behind a release fence. */
+    /* The magic first: a writer stores it last, after a release fence. */
     uint32_t magic = (uint32_t)rs_read_once(rs_load32(at + RS_AT_MAGIC));
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     uint32_t size = (uint32_t)rs_read_once(rs_load32(at + RS_AT_TOTAL_SIZE));

@@ -6,7 +6,7 @@
 #include "rs_crc32.h"
 #include "rs_format.h"
 
-/* Address bytes and port as they stand in a record: 8 bytes (IPv4) or 20 (IPv6). */
+/* Address bytes and port as they are in a record: 8 bytes (IPv4) or 20 (IPv6). */
 typedef struct rs_host {
     uint8_t bytes[20];
     uint8_t size; /* 8 or 20 */
@@ -62,7 +62,7 @@ size_t rs_record_size(const rs_message *message);
 rs_status rs_record_check(const rs_message *message, size_t max_body_size, bool wide_topics);
 
 /* Writes rs_record_size(message) bytes at `to`, all but the 4 magic bytes, which are left as they are.
- * rs_record_publish writes them, behind a release fence: only then can the record be recognised.
+ * rs_record_publish writes them, after a release fence: only then can the record be recognised.
  * Returns the size. `kernel` computes the body CRC and the record CRC. */
 size_t rs_record_encode(const rs_message *message, uint8_t *to, rs_crc32_kernel kernel);
 void rs_record_publish(uint8_t *record, size_t topic_size);

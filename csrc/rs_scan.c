@@ -8,7 +8,7 @@
 
 #define MAGIC_SIZE 4
 #define BLOCK 256
-/* A candidate of so many bytes is read whatever the budget: its own header is a good part of it. */
+/* A candidate of at most this many bytes is read whatever the budget: its own header is a good part of it. */
 #define CHEAP 1024
 
 static bool has_nul(rs_span text)
@@ -93,7 +93,7 @@ size_t rs_scan_find_magic_plain(const uint8_t *bytes, size_t size, size_t from)
     return size;
 }
 
-/* Whether the first two bytes of a magic stand anywhere in a block. No branch inside, so that the
+/* Whether the first two bytes of a magic are anywhere in a block. No branch inside, so that the
  * compiler makes it compare a vector at a time. */
 static inline bool maybe_magic(const uint8_t *bytes)
 {
@@ -130,7 +130,7 @@ static bool blank_fits(const rs_scan *scan, size_t position)
 }
 
 /* Whether the log may go on, or end, at `position`: a record or blank, the end of the file, or
- * nothing written yet. Checksums are not looked at: what stands here is judged when it is reached.
+ * nothing written yet. Checksums are not looked at: the walk judges what is here when it comes to it.
  */
 static bool may_follow(const rs_scan *scan, size_t position)
 {
@@ -170,7 +170,7 @@ static bool believable(const rs_scan *scan, size_t position, uint64_t *budget)
     return rs_scan_record(scan, position, &record) == RS_OK;
 }
 
-/* Behind a record whose lengths and place are right, only its content is damaged. */
+/* The position after a record whose lengths and place are right: only its content is damaged. */
 static bool follow_frame(const rs_scan *scan, size_t position, size_t to, uint64_t *budget,
                          size_t *found)
 {

@@ -1,4 +1,4 @@
-/* Walking the records of one commit log file, and finding the next one behind damage (format.md 15).
+/* Walking the records of one commit log file, and finding the next one after damage (format.md 15).
  * Bytes are hostile throughout. */
 #ifndef RS_SCAN_H
 #define RS_SCAN_H
@@ -23,7 +23,7 @@ enum { RS_SCAN_LENIENT = 4, RS_SCAN_UNTORN = 8 };
 /* What a walk has seen. Zero it, set the two offsets to -1, and pass it on from walk to walk: times
  * are compared over file ends. */
 typedef struct rs_walked {
-    size_t end; /* position behind the last good record: where the walk stopped */
+    size_t end; /* position after the last good record: where the walk stopped */
     uint64_t records;
     int64_t last_record_start; /* physical offset; -1 none */
     int64_t first_store_timestamp_ms; /* of the first record of all; nothing without one */
@@ -33,23 +33,23 @@ typedef struct rs_walked {
     uint64_t record_crc_mismatches; /* with RS_SCAN_LENIENT */
 } rs_walked;
 
-/* Judges what stands at `position`: rs_record_decode and rs_record_verify with its own place. */
+/* Judges what is at `position`: rs_record_decode and rs_record_verify with its own place. */
 rs_status rs_scan_record(const rs_scan *scan, size_t position, rs_record *record);
 /* The same; *stale says that a record CRC does not hold where RS_SCAN_LENIENT allows that. */
 rs_status rs_scan_judge(const rs_scan *scan, size_t position, rs_record *record, bool *stale);
 
-/* How far ahead of a walk bytes are fetched, and how many at most for one record: what the CPU fetches by
- * itself begins anew at each page. */
+/* How far ahead of a walk bytes are fetched, and how many at most for one record: the CPU's own
+ * prefetch starts again at each page. */
 #define RS_SCAN_AHEAD 4096
 #define RS_SCAN_AHEAD_MAX 2048
 /* The same for a walk that leaves bodies alone: of records that are not small it needs the end and the head of
- * the next, so many records away as if all were as large as this one. */
+ * the next, this many records ahead, as if all were as large as this one. */
 #define RS_SCAN_RECORDS_AHEAD 6
 #define RS_SCAN_END_SIZE 128
 #define RS_SCAN_HEAD_SIZE 128
 
-/* For such a walk that goes on behind the `size` bytes at `at`, and ends `left` bytes behind it: what lies
- * there may be another processor's that writes it. */
+/* For such a walk that goes on after the `size` bytes at `at`, and ends `left` bytes after `at`: another
+ * processor may be writing what lies there. */
 static inline __attribute__((always_inline)) void rs_scan_fetch_ends(const uint8_t *at, size_t left,
                                                                      size_t size)
 {
@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void rs_scan_fetch_ends(const uint8
         rs_fetch(at + ahead, size);
 }
 
-/* For a walk that goes on behind the `size` bytes at `position`. */
+/* For a walk that goes on after the `size` bytes at `position`. */
 static inline __attribute__((always_inline)) void rs_scan_fetch_ahead(const rs_scan *scan,
                                                                       size_t position, size_t size)
 {
@@ -77,12 +77,12 @@ static inline __attribute__((always_inline)) void rs_scan_fetch_ahead(const rs_s
 }
 
 /* Walks from record to record until `to` or the first thing that is none. RS_END_OF_FILE: `to` is
- * reached (the last record may end behind it); RS_BLANK, RS_NOTHING or RS_BAD_*: that stands at
+ * reached (the last record may end after it); RS_BLANK, RS_NOTHING or RS_BAD_*: that is at
  * walked->end. */
 rs_status rs_scan_walk(const rs_scan *scan, size_t from, size_t to, rs_walked *walked);
 
 /* Bytes that all searches of a file may read to judge candidates, as a multiple of its size: hostile
- * bytes can hold a candidate in every header that claims a large body, and a record in front of each
+ * bytes can hold a candidate in every header that claims a large body, and a record before each
  * few that has the next search begin. */
 #define RS_SCAN_BUDGET_FACTOR 64
 #define RS_SCAN_BUDGET_MIN (1u << 20)
@@ -93,8 +93,8 @@ static inline uint64_t rs_scan_budget(size_t size)
 }
 
 /* The first place in [from, to) where a record or blank can be believed after damage: equations 1–4
- * and a record, blank or the end behind it (format.md 15.3); `to` when there is none. When a record
- * with a sound frame stands one byte before `from`, what its frame says comes first: its body is
+ * and a record, blank or the end after it (format.md 15.3); `to` when there is none. When a record
+ * with a sound frame begins one byte before `from`, the end of its frame comes first: its body is
  * not searched for copies of records. What is read for candidates beyond 1 KiB is taken off *budget; one
  * larger than what is left of it is passed over. */
 size_t rs_scan_resynchronise(const rs_scan *scan, size_t from, size_t to, uint64_t *budget);

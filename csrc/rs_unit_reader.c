@@ -8,7 +8,7 @@
 #define MULTI_DISPATCH "INNER_MULTI_DISPATCH"
 #define MULTI_QUEUE_OFFSET "INNER_MULTI_QUEUE_OFFSET"
 
-/* Takes the text up to the next comma off `list`; false behind the last. */
+/* Takes the text up to the next comma off `list`; false after the last. */
 static bool next_item(rs_span *list, bool *ended, rs_span *item)
 {
     if (*ended)
@@ -104,12 +104,12 @@ static rs_status follow(const rs_unit_reader *reader, rs_unit unit, int64_t queu
     return status == RS_OK ? agree(reader, record, (uint32_t)unit.size, queue_offset) : status;
 }
 
-/* Units that a record is fetched into the cache ahead of its turn, and how much of it: what the CPU fetches
- * ahead by itself begins anew at each record and each page. */
+/* Units that a record is fetched into the cache ahead of its turn, and how much of it: the CPU's own
+ * prefetch starts again at each record and each page. */
 #define AHEAD_UNITS 8
 #define AHEAD_BYTES 2048
 
-/* For a walk that stands at units[next]. Of a body whose checksum is not looked at no more than its ends. */
+/* For a walk that is at units[next]. Of a body whose checksum is not looked at no more than its ends. */
 static inline __attribute__((always_inline)) void fetch_ahead(const rs_scan *segment,
                                                               const uint8_t *units, size_t count,
                                                               size_t next)

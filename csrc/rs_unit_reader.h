@@ -15,7 +15,7 @@ typedef struct rs_unit_reader {
     int32_t queue_id;
     int64_t first_queue_offset; /* of units[0] */
     int64_t log_minimum; /* units of records below are passed over */
-    int64_t log_limit; /* no record may end behind this */
+    int64_t log_limit; /* no record may end after this */
 } rs_unit_reader;
 
 /* Follows units[*next] … units[count - 1] to their records in `segment`, and puts up to `room` of
