@@ -90,7 +90,7 @@ cdef inline int unawaited(Log log) noexcept:
 
 
 cdef inline int put_took(Log log, int64_t started, bint waited) except -1:
-    # Notes how long a put took; who waited for the disk has said already that it was slow.
+    # Notes how long a put took; one that waited for the disk has reported already that it was slow.
     cdef int64_t taken = now_ns() - started
     log.put_times.add_c(taken)
     if taken > SLOW_NS and not waited:

@@ -273,7 +273,7 @@ cdef class Log:
         elif status == RS_END_OF_FILE:
             self.full_start = segment_start(&self.log)
         elif <int>status == FAULTED:
-            rs_store_int(&self.state, STATE_FAILED)  # nobody appends behind a record in part
+            rs_store_int(&self.state, STATE_FAILED)  # nobody appends after a record in part
         return status
 
     cdef int ready(self) except -1:
@@ -422,12 +422,12 @@ cdef class Log:
             self.react(status)
 
     def moved(self):
-        """The owner moved `committed` or `flushed`: visible follows, whoever waits hears of it."""
+        """The owner moved `committed` or `flushed`: visible follows, and waiting threads are called."""
         self.move_visible()
         self.group.moved()
 
     def move_visible(self):
-        """Visible follows `committed` or `flushed`; who waits is told by moved()."""
+        """Visible follows `committed` or `flushed`; moved() calls the waiting threads."""
         cdef int64_t end
         cdef size_t at = RS_POSITIONS_AT_COMMITTED
         if self.visible_when_flushed:
@@ -464,7 +464,7 @@ cdef class Log:
             check_forked(self.token)
             self.owner.check_waitable()
             left = deadline - now_ns()
-            with nogil:  # once: who gives up the GIL among many does not get it back at once
+            with nogil:  # once: a thread that gives up the GIL among many does not get it back at once
                 if level > DISK and not stood:
                     stood = self.group.stand_for_copies(others, copies_of(level), end_offset,
                                                         timeout_ms * 1_000_000, deadline, stirs)
@@ -483,7 +483,7 @@ cdef class Log:
                     self.owner.was_slow(left, "waiting for the disk")
                 return 1
             if left <= 0:
-                self.group.want(end_offset)  # who asks again, with no time at all, has it flushed, too
+                self.group.want(end_offset)  # a caller that asks again, with no time at all, has it flushed, too
                 return 0
 
     def await_copies(self, int64_t end_offset, int level, int64_t limit_ms, PutResult result=None):

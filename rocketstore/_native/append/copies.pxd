@@ -16,7 +16,7 @@ cdef inline int copies_of(int level) noexcept nogil:
 
 
 cdef class Copies:
-    cdef int64_t[COPIES_MAX + 1] confirmed  # below this so many machines had everything on disk, once
+    cdef int64_t[COPIES_MAX + 1] confirmed  # below this that many machines had everything on disk, once
     cdef int64_t[COPIES_MAX + 1] near  # the same of those that are connected now; NOT_NEAR: there are fewer
     # Puts that end in (from, to] are on none of the machines that reached `to`: their logs begin there.
     cdef int64_t[COPIES_MAX + 1] lacked_from, lacked_to
@@ -28,11 +28,11 @@ cdef class Copies:
     cdef bint reached(self, int copies, int64_t end_offset) noexcept nogil
     cdef bint worth_a_wait(self, int copies, int64_t end_offset) noexcept nogil
     cdef int check(self) except -1
-    # Raises unless so many machines have everything below the offset in time. `owner` and
+    # Raises unless `copies` machines have everything below the offset in time. `owner` and
     # `token` are of the log, as is `stirred`.
     cdef int wait(self, object owner, uint64_t token, const int *stirred, int64_t end_offset,
                   int copies, int64_t timeout_ms, PutResult result) except -1
-    # Without the GIL: stands in line until called or the deadline; `stirs`, at `stirred`, moves when all shall look.
+    # Without the GIL: waits in line until called or the deadline; `stirs`, at `stirred`, moves when all shall look.
     cdef void stand(self, WaitQueue line, int copies, int64_t end_offset, int64_t deadline,
                     const int *stirred, int stirs) noexcept nogil
     cdef void stir(self)
@@ -48,7 +48,7 @@ cdef inline bint ended(Copies copies) noexcept:
 cdef int check_level(Copies copies, int level) except -1
 # How many machines a level above DISK names; ConfigError without replicas, ValueError for any other level.
 cdef int machines(Copies copies, int level) except -1
-# Where puts of such a level stand; raises as `machines`.
+# The line in which puts of such a level wait; raises as `machines`.
 cdef WaitQueue line_of(Copies copies, int level)
 # The error of a put, or of a flush without a result, that was waited for in vain.
 cdef object not_on_disk(int64_t end_offset, int64_t waited_ms, PutResult result)

@@ -7,7 +7,7 @@ def check_promise(copies: Copies | None, durability: str) -> None: ...
 @final
 class Copies:
     """What a log with replicas has more than one without. `timeout_ms` bounds the wait of a put, and
-    `max_lag_bytes` how far a machine that is worth one may be behind."""
+    `max_lag_bytes` how far a machine that is worth one may lag."""
 
     timeout_ms: int
     max_lag_bytes: int

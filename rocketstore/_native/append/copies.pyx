@@ -27,7 +27,7 @@ from rocketstore.values.kept_errors import without_frames
 @cython.auto_pickle(False)
 cdef class Copies:
     """What a log with replicas has more than one without. `timeout_ms` bounds the wait of a put, and
-    `max_lag_bytes` how far a machine that is worth one may be behind."""
+    `max_lag_bytes` how far a machine that is worth one may lag."""
 
     def __cinit__(self):
         cdef int copies
@@ -36,8 +36,8 @@ cdef class Copies:
             self.near[copies] = NOT_NEAR
 
     def confirm(self, int copies, int64_t offset, int64_t begin=0):
-        """So many machines that are connected, this one included, have everything in [begin, offset) on disk;
-        offset -1: there are not so many. What was confirmed once stays so."""
+        """`copies` machines that are connected, this one included, have everything in [begin, offset) on disk;
+        offset -1: there are fewer. What was confirmed once stays so."""
         cdef int64_t before
         cdef WaitQueue line
         if not 2 <= copies <= COPIES_MAX:
@@ -61,7 +61,7 @@ cdef class Copies:
             self.error = without_frames(error)
 
     def confirmed_offset(self, int copies):
-        """Below it so many machines had everything on disk."""
+        """Below it `copies` machines had everything on disk."""
         if not 2 <= copies <= COPIES_MAX:
             raise ValueError(f"copies = {copies}: 2 … {COPIES_MAX}")
         return rs_load_int64(&self.confirmed[copies])

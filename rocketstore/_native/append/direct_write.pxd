@@ -11,5 +11,5 @@ cdef class WriteThrough:
     # All with the append mutex. Before a batch: it may be laid aside.
     cdef void offer(self, rs_log *log) noexcept nogil
     # One that was, or bytes that go as they are: 0 once the file has `data`, or minus an errno; then part of it may
-    # stand there.
+    # be there.
     cdef int64_t write(self, rs_log *log, const uint8_t *data, rs_appended *appended) noexcept nogil

@@ -1,4 +1,4 @@
-"""Batches that one call writes to the file of the log, where its pages are not in memory yet.
+"""Batches that a single call writes to the file of the log, where its pages are not in memory yet.
 
 A store to a fresh page of a mapping waits for a page that is zeroed, mapped and protected first; a write of many
 pages only fills them. Both are the same page cache: readers have the mapping, and a process that dies loses
@@ -26,8 +26,8 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class WriteThrough:
-    """Where batches are laid before they are written. One a log; `pages` says what is ready, and hears of what was
-    written, beside which pages are only made while that is quick."""
+    """Where batches are laid before they are written. One a log. `pages` says what is ready, and gets the end of
+    each write: while batches are written, it makes pages only as long as that is quick."""
 
     def __cinit__(self, PagesAhead pages not None):
         self.pages = pages

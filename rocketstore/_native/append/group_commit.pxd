@@ -59,17 +59,17 @@ cdef class GroupCommit:
     cdef void stored(self) noexcept nogil
     # The calling thread, which would wait for `patience_ns`, flushes if nobody else does; without the GIL.
     cdef int lead(self, int64_t patience_ns) noexcept nogil
-    # Without the GIL: flushes, or stands in line until the position is reached or the deadline is over; may end
-    # early. `stirs`: their count at the caller's last look. FAILED, BUSY: stood in line, IDLE: did not.
+    # Without the GIL: flushes, or waits in line until the position is reached or the deadline is over; may end
+    # early. `stirs`: their count at the caller's last look. FAILED; BUSY: waited in line; IDLE: did not.
     cdef int wait_for(self, WaitQueue line, size_t at, int64_t end_offset, int64_t patience_ns,
                       int64_t deadline, int stirs) noexcept nogil
-    # Without the GIL: has it flushed, and stands in the line of other machines; False: none is worth it.
+    # Without the GIL: has it flushed, and waits in the line of other machines; False: none is worth it.
     cdef bint stand_for_copies(self, WaitQueue line, int copies, int64_t end_offset,
                                int64_t patience_ns, int64_t deadline, int stirs) noexcept nogil
     cdef int flush_turn(self) noexcept nogil
     cdef void tell(self) noexcept nogil
     cdef int flush_held(self) noexcept nogil
-    # The positions have moved: whoever waits for them hears of it.
+    # The positions have moved: calls the threads that wait for them.
     cdef void moved(self) noexcept nogil
     cdef int64_t zeros_behind(self, int64_t flushed, int64_t target) noexcept nogil
     cdef bint linked(self) noexcept nogil

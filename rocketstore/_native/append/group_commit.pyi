@@ -16,7 +16,7 @@ class Outcome(enum.IntEnum):
 
 @final
 class GroupCommit:
-    """Who waits for the disk, and who serves them. Every log has one; it is armed only where records go
+    """The threads that wait for the disk, and what serves them. Every log has one; it is armed only where records go
     through a ring, whose bytes one call writes and syncs."""
 
     def __new__(

@@ -1,6 +1,6 @@
-"""Group commit: one write brings what stands in the write buffer to the disk, for all who wait for it.
+"""Group commit: one write brings the content of the write buffer to the disk, for all threads that wait for it.
 
-Whoever has the turn flushes, one thread at a time (D-12): the flusher's thread, which serves here without
+The holder of the flush lock flushes, one thread at a time (D-12): the flusher's thread, which serves here without
 the GIL, or a thread that waits for the disk while nobody else does. Armed with the file that the log ends
 in, a flush is one write here; everything else (a roll, a file that lost its name) is the flusher's Python.
 """
@@ -34,9 +34,9 @@ cdef enum:
     PATIENT_NS = 1_000_000_000
     QUICK_NS = 100_000_000
     # The first write into a block that was allocated only has to bring the change of its state to the disk, too,
-    # which takes a second write for the file system's journal. So flushes of at most so much that come to such blocks
-    # bring zeros for so many bytes behind along, and those that follow overwrite. Larger flushes gain less than that
-    # costs, and larger pieces make single flushes wait.
+    # which takes a second write for the file system's journal. So a flush of at most SMALL_FLUSH that comes to such
+    # blocks writes up to ZEROS_AHEAD of zeros after its bytes, which later flushes overwrite. Larger flushes gain less
+    # than that costs, and larger pieces make single flushes wait.
     SMALL_FLUSH = 256 << 10
     ZEROS_AHEAD = 512 << 10
     TOGETHER_NS = 50_000_000  # a put waits for this disk and for others in one sleep, for so long
@@ -45,7 +45,7 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class GroupCommit:
-    """Who waits for the disk, and who serves them. Every log has one; it is armed only where records go
+    """The threads that wait for the disk, and what serves them. Every log has one; it is armed only where records go
     through a ring, whose bytes one call writes and syncs."""
 
     def __cinit__(self, Positions positions not None, EventCount dispatch_signal not None, *,
@@ -92,7 +92,7 @@ cdef class GroupCommit:
         self.progress.notify_c()
 
     def stir(self):
-        """Everybody who waits looks again whether there is anything to wait for."""
+        """Every waiting thread looks again whether there is anything to wait for."""
         rs_store_int(&self.stirs, self.stirs + 1)
         self.flushed_queue.release(INT64_MAX)
         self.committed_queue.release(INT64_MAX)
@@ -132,7 +132,7 @@ cdef class GroupCommit:
         if rs_load_int(&self.fd) < 0 or forked_since(self.token):
             return BUSY
         if patience_ns < PATIENT_NS or rs_load_int64(&self.last_ns) > QUICK_NS:
-            return BUSY  # nothing ends a sync that hangs: who sleeps beside it can give up
+            return BUSY  # nothing ends a sync that hangs: a caller that sleeps in line can give up
         flushed = rs_position_load(self.positions.page, RS_POSITIONS_AT_FLUSHED)
         if rs_load_int64(&self.wanted_offset) > flushed:
             return BUSY  # the flusher is on its way, and takes our bytes along
@@ -163,7 +163,7 @@ cdef class GroupCommit:
         return BUSY
 
     cdef int flush_turn(self) noexcept nogil:
-        """Gives the turn away before anybody is told: who goes on may want to flush at once."""
+        """Unlocks before it calls any thread: one that goes on may want to flush at once."""
         cdef int64_t before = self.flushes
         cdef int found = self.flush_held()
         cdef bint some = self.flushes != before
@@ -228,7 +228,7 @@ cdef class GroupCommit:
         rs_position_store(page, RS_POSITIONS_AT_FLUSHED, target)
         if rs_position_load(page, RS_POSITIONS_AT_VISIBLE) < target:
             rs_position_store(page, RS_POSITIONS_AT_VISIBLE, target)
-        # Before a put returns: who opens the store now sees the message.
+        # Before a put returns: a process that opens the store now sees the message.
         if self.shared is not None and not self.positions.publish_c(self.shared):
             rs_store_int(&self.attention, 1)
 
@@ -256,8 +256,8 @@ cdef class GroupCommit:
         self.flush_lock.unlock()
 
     def pass_turn(self, int64_t limit_ms):
-        """Returns once the flush that runs now has ended, and what it had to do behind it; False when that takes
-        longer than the limit. Signals are served."""
+        """Returns once the flush that runs now has ended, and what its thread does after it under the lock; False when
+        that takes longer than the limit. Signals are served."""
         cdef int64_t deadline = now_ns() + limit_ms * 1_000_000, left
         cdef bint mine = self.flush_lock.try_lock()
         while not mine:
@@ -281,8 +281,8 @@ cdef class GroupCommit:
 
     def arm(self, MappedFile segment not None, links, Positions shared, *, bint ahead):
         """With the turn: `segment`, which the log ends in, is flushed natively from here on. `links` are
-        descriptors of files that must have two names; `shared` is told of each flush, None: nobody is.
-        `ahead`: zeros are written behind small flushes."""
+        descriptors of files that must have two names; `shared` gets the positions of each flush, None: there is none.
+        `ahead`: zeros are written after small flushes."""
         cdef int at = 0
         if len(links) > LINKS_MAX or self.ring is None:
             self.disarm()
@@ -313,7 +313,7 @@ cdef class GroupCommit:
         return OSError(self.error, os.strerror(self.error), path)
 
     def serve(self, uint32_t seen, int64_t limit_ms, bint every, int64_t rest_ms):
-        """Flushes for whoever waits, for `limit_ms`; longer if `every` thing written is to be flushed after
+        """Flushes for waiting threads, for `limit_ms`; longer if `every` thing written is to be flushed after
         that time: then until the signal, which was at `seen`, moves for another reason. The Outcome. With all
         on disk it looks after `rest_ms` only."""
         cdef int found

@@ -16,8 +16,8 @@ cdef class PagesAhead:
     cdef public int64_t slow_ns
     cdef public bint slow  # as the last large step was
     cdef public int64_t quick_ns
-    cdef int64_t lead  # beside batches that are written by calls a step begins so far ahead of them
-    cdef int64_t rest_end  # up to here no pages are tried beside batches that are written by calls
+    cdef int64_t lead  # while batches are written by calls, a step begins this far ahead of them
+    cdef int64_t rest_end  # up to here no pages are tried while batches are written by calls
     cdef int64_t rated_ns  # when and where the rate is taken from
     cdef int64_t rated_at
     cdef int64_t large_at  # start of the file that is advised to have large pages

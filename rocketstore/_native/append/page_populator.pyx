@@ -1,5 +1,5 @@
-"""Pages ahead of the writer, made ready without the GIL: it holds that while it puts, and whoever wants it
-beside a busy writer waits 5 ms, in which that writes some MiB."""
+"""Pages ahead of the writer, made ready without the GIL: the writer holds that while it puts, and a thread that
+takes it from a busy writer waits 5 ms, in which some MiB are written."""
 
 cimport cython
 from libc.errno cimport EAGAIN, EINTR
@@ -23,8 +23,8 @@ cdef extern from *:
         MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_NORMAL, MADV_RANDOM
 
 cdef enum:
-    # One call to the kernel: beside a fast writer, and beside a slow one, where whoever was woken meanwhile on
-    # this processor waits until the call is done; and the time between two of those.
+    # One call to the kernel, bytes: for a fast writer, and for a slow one, where a thread that was woken meanwhile
+    # on this processor waits until the call is done; and the time between two of those.
     LARGE = 2 << 20
     SMALL = 64 << 10
     EASY_PAUSE_NS = 100_000
@@ -38,14 +38,13 @@ cdef enum:
     RATED_LEAST = 512 << 10
     # What a large step takes where the memory is new to the machine: the writer makes every other one itself.
     SLOW_NS = 2_000_000
-    # What a large step may take of a processor where batches are to be stored to its pages: 0.3 to 0.8 ms where
-    # memory is at hand, 5 to 9 ms where the host has to give it. Beside batches that are written by calls pages are
-    # tried so far ahead of the writer, which comes there later; and after a step that took longer, only once it has
-    # written so much more.
+    # What a large step may take of a processor where batches are to be stored to its pages: less where memory is at
+    # hand, more where the host has to give it. While batches are written by calls, pages are tried LEAD ahead of the
+    # writer, which comes there later; and after a step that took longer, only once it has written REST more.
     QUICK_NS = 1_000_000
     LEAD = 3 << 20
     REST = 64 << 20
-    # Nothing is done before so much was appended. Beside a fast writer the window is so many times that.
+    # Nothing is done before LEAST was appended. For a fast writer the window is GROWTH times what was appended.
     LEAST = 64 << 10
     GROWTH = 4
     # What a round may want instead of a pause.
@@ -62,21 +61,20 @@ cdef class PagesAhead:
     """Keeps [wrote, wrote + window) ready. One a populator.
 
     The window grows with what was appended since this was made, up to `window_bytes`: a store that is hardly
-    written dirties hardly any page. From 64 KiB on, since a page that the writer has to make costs it 2 to 6 µs,
-    and the first 8 MiB of a store did.
+    written dirties hardly any page. From 64 KiB on, since each page that the writer has to make costs it
+    microseconds.
 
-    Beside a slow writer pages come one by one and in small steps. Beside a fast one as fast as it goes, and in
+    For a slow writer pages come one by one and in small steps. For a fast one as fast as it goes, and in
     pages of 2 MiB where the file system has some: they are made at twice the speed, and each small page that a
     flush protects interrupts the other processors.
 
-    Either way the kernel is told for the time of the call that there is no order: it would make its whole
-    read-ahead ready else (8 MiB; 27 ms where memory is new to the machine), and nobody gets the processor back
-    before the end. Beside batches that are written by calls pages are made as long as that is quick: what is not
-    ready when a batch comes to it is written.
+    Either way the call gives the kernel the advice that access has no order: else the kernel would make its whole
+    read-ahead ready (8 MiB), and no other thread gets the processor before the end. So puts are faster, and queues
+    and index lag less; only where all memory is new to the machine a burst of 1 KiB records is slower
+    (bench/results/development.md, "From a put to its reader").
 
-    In turns: queues and index beside a writer of 1 M/s, 100 B, behind at p99 by 5.8 to 12.7 and
-    by 4.1 to 4.5 ms, 20 s each; a million puts of 100 B 1.75 to 2.3 and 2.7 to 2.9 M/s. Only where all memory
-    is new a burst of 1 KiB is slower (0.46 to 0.50 and 0.41 to 0.45 M/s).
+    While batches are written by calls, pages are made as long as that is quick: what is not ready when a batch
+    comes to it is written.
     """
 
     def __cinit__(self, Positions positions not None, int64_t window_bytes):
@@ -102,7 +100,7 @@ cdef class PagesAhead:
 
     @property
     def paused(self):
-        """Whether serve returns at once. Who sets it wakes the signal."""
+        """Whether serve returns at once. A caller that sets it wakes the signal."""
         return rs_load_int(&self.paused_now) != 0
 
     @paused.setter
@@ -115,7 +113,7 @@ cdef class PagesAhead:
         rs_store_int(&self.expects_put, True)
 
     def skip_to(self, int64_t offset):
-        """Pages in front of it stay as they are."""
+        """Pages before it stay as they are."""
         rs_store_int64(&self.populated_end, max(self.populated_end, offset))
 
     def serve(self, EventCount signal not None, MappedFile file not None):
@@ -215,7 +213,7 @@ cdef class PagesAhead:
             self.hurried, self.rated_ns, self.rated_at = hurried, now, wrote
 
     cdef void advise_size(self, MappedFile file) noexcept nogil:
-        """Beside a slow writer a large page would be made, and written, for a few messages."""
+        """For a slow writer a large page would be made, and written, for a few messages."""
         if self.hurried and self.large_at != file.start_offset:
             sys.madvise(file.base, <size_t>file.size, MADV_HUGEPAGE)
             self.large_at = file.start_offset
@@ -224,7 +222,7 @@ cdef class PagesAhead:
             self.large_at = -1
 
     cdef int64_t first_page(self, MappedFile file, int64_t wrote) noexcept nogil:
-        """Where the next step begins, in the file: behind pages that the writer comes to before they are made."""
+        """Where the next step begins, in the file: after pages that the writer comes to before they are made."""
         cdef int64_t low = (self.populated_end - file.start_offset + SMALL - 1) & -SMALL
         cdef int64_t ahead = self.populated_end - wrote
         if self.slow and ahead <= LARGE:
@@ -245,7 +243,7 @@ cdef class PagesAhead:
             sys.madvise(file.base, <size_t>file.size, MADV_NORMAL)
         if result == 0:
             if file.start_offset + low >= self.populated_end + SMALL:
-                rs_store_int64(&self.gap_end, file.start_offset + low)  # first: whoever sees the end sees this
+                rs_store_int64(&self.gap_end, file.start_offset + low)  # first: a thread that sees the end sees this
             rs_store_int64(&self.populated_end, file.start_offset + high)
         return result
 

@@ -5,7 +5,7 @@ from rocketstore._native.format.csrc cimport rs_appended, rs_host
 cdef enum:
     MEMORY = 0
     OS = 1
-    DISK = 2  # above it: on the disks of so many machines, `copies_of`
+    DISK = 2  # above it: on the disks of `copies_of(level)` machines
 
 cpdef str durability_name(int level)
 cpdef int durability_level(object name) except -1
@@ -24,7 +24,7 @@ cdef class PutResult:
     cdef short again  # whether it is about a message that was there before
     cdef rs_host store_host
     cdef bytes offsets  # of each row in the log; None: one row
-    cdef bytes rows  # in the queue; None: one behind another
+    cdef bytes rows  # in the queue; None: one after another
     cdef bytes ids  # of the queues; None: all in one
 
     cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1

@@ -118,7 +118,7 @@ cdef class PutResult:
         return [ids[i] for i in range(self.count)]
 
     cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1:
-        """`part` more rows behind `done` ones: another writer may have put to the queue in between."""
+        """`part` more rows after `done` ones: another writer may have put to the queue in between."""
         cdef int64_t *rows
         self.end_offset = appended.end_offset
         if self.rows is None:

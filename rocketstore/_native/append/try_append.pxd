@@ -1,4 +1,4 @@
-# The append of who cannot wait: an event loop's.
+# The append of a caller that cannot wait: an event loop's.
 
 from libc.string cimport memset
 

@@ -1,4 +1,4 @@
-"""Zeros of the file that the log needs next, without the GIL and with regard for who waits for the disk."""
+"""Zeros of the file that the log needs next, without the GIL and with regard for threads that wait for the disk."""
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.errno cimport EIO
@@ -34,9 +34,9 @@ def prewrite(int fd, int64_t size, Positions positions not None, int64_t start_o
     """Writes `size` zeros from the beginning of a file that the log has from `start_offset` on.
 
     While more is done of it than the log has used of the file before, each piece is synced by itself, and the
-    disk left to others for twice as long as that took. Without this 64 MiB held up whoever waited for the disk
-    by 40 to 50 ms: 256 tasks, 100 B, a new file each second, p99 4.7 → 2.4 ms, p99.9 28 → 8 ms, means of
-    eight runs in turns, at no lower rate. OSError as of pwrite and fdatasync; the caller syncs the whole.
+    disk left to others for twice as long as that took. Else a file of zeros holds up puts that wait for the
+    disk (bench/results/development.md, "What a durable put waits for"). OSError as of pwrite and fdatasync; the
+    caller syncs the whole.
     """
     cdef int64_t before = start_offset - size
     cdef int64_t at = 0, result
