@@ -95,7 +95,7 @@ rs_status rs_index_header_load(const uint8_t *base, uint32_t entries, rs_index_h
 rs_status rs_index_put(uint8_t *base, uint32_t slots, uint32_t entries, uint32_t key_hash,
                        int64_t physical_offset, int64_t store_timestamp_ms);
 
-/* Entry `number` as it is, each field read from memory once: what was compared is what is used. */
+/* Entry `number` as the file has it, each field read from memory once: what was compared is what is used. */
 void rs_index_entry_load(const uint8_t *base, uint32_t slots, uint32_t number,
                          rs_index_entry *entry);
 

@@ -10,8 +10,8 @@ cdef enum:
     REASON_END = 1         # a blank, or zeros: the segment goes no further
     REASON_NEW_QUEUE = 2
     REASON_QUEUE_FILE = 3  # the unit lies in another file, or beyond the blocks reserved
-    REASON_GAP = 4         # queue offsets are missing in front of this record's
-    REASON_CONFLICT = 5    # another unit stands where this record's belongs
+    REASON_GAP = 4         # queue offsets are missing before this record's
+    REASON_CONFLICT = 5    # another unit is where this record's belongs
     REASON_INDEX_FILE = 6
     REASON_LIGHT = 7       # the record is listed in further queues
     REASON_BAD_RECORD = 8
@@ -52,7 +52,7 @@ cdef class DispatchLoop:
     cdef MappedFile index
     cdef uint32_t index_slots
     cdef uint32_t index_limit
-    cdef object index_slots_ready  # who owns the next; None: all are
+    cdef object index_slots_ready  # the owner of the next; None: all are
     cdef const uint8_t *slots_ready
     cdef readonly uint32_t wanted_hash  # of the key for which the index has no room
     cdef int64_t index_from

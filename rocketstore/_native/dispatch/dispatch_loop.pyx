@@ -1,7 +1,7 @@
 """The dispatch loop: records to queue units and index entries, without the GIL.
 
 It runs over one segment until it needs Python: a new queue or queue file, a full index file, a gap, a bad record.
-Python mends that and runs it again; every step is idempotent, since the record itself says where its unit goes.
+Python handles that and runs it again; every step is idempotent, since the record itself says where its unit goes.
 """
 
 cimport cython
@@ -37,7 +37,7 @@ ARRIVALS = REASON_ARRIVALS
 FAULT = REASON_FAULT
 SLOTS_IN_PIECE = SLOTS_A_PIECE
 
-#: A run of at most this much keeps the GIL: to get it again, beside a busy writer, takes 5 ms.
+#: A run of at most this much keeps the GIL: to get it again from a busy writer takes 5 ms.
 SHORT_RUN_BYTES = 32 << 10
 cdef int64_t IGNORED = INT64_MIN  # next offset of a queue that gets no units
 
@@ -108,7 +108,7 @@ cdef class DispatchLoop:
 
     def add_queue(self, bytes topic not None, int32_t queue_id, int64_t next_offset,
                   QueueEnd end=None):
-        """Makes a queue known; `next_offset` is behind its last unit, `end` is what its readers see."""
+        """Makes a queue known; `next_offset` is after its last unit, `end` is what its readers see."""
         cdef rs_span span
         cdef rs_queue_entry *entry
         span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
@@ -158,7 +158,7 @@ cdef class DispatchLoop:
             entry.dirty_from = queue_offset
 
     def next_offset(self, bytes topic not None, int32_t queue_id):
-        """Queue offset behind the last unit."""
+        """Queue offset after the last unit."""
         return self.entry_of(topic, queue_id).next_offset
 
     cpdef void publish_moved(self) noexcept nogil:
@@ -300,7 +300,7 @@ cdef class DispatchLoop:
                 and there.tags_code == unit.tags_code)
         if not same and rs_unit_written(there):
             return REASON_CONFLICT
-        # Also one that stands there, unless stored since the last sync: it may be in the page cache only.
+        # Also one that is there, unless stored since the last sync: it may be in the page cache only.
         if not same or n < entry.dirty_from or n >= entry.next_offset:
             rs_unit_store(at, unit)
         if n < entry.dirty_from:
@@ -333,7 +333,7 @@ cdef class DispatchLoop:
         return REASON_DONE
 
     cdef int put_keys(self) noexcept nogil:
-        """UNIQ_KEY, each word of KEYS, the tags; continues behind the key that found the file full."""
+        """UNIQ_KEY, each word of KEYS, the tags; continues with the key that found the file full."""
         cdef rs_span topic = self.record.topic, keys = self.found.keys, word
         cdef int64_t number = 0
         cdef size_t at = 0

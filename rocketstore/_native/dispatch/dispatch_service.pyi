@@ -8,7 +8,7 @@ from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 
 @final
 class DispatchService:
-    """One a dispatcher. Whoever dispatches has the turn: the thread that serves, or Python code of any
+    """One a dispatcher. The thread that dispatches has the turn: the one that serves, or Python code of any
     thread in `with service.turn`."""
 
     paused: bool

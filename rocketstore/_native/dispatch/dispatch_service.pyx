@@ -1,4 +1,4 @@
-"""The dispatcher's thread without the GIL: it waits, dispatches and tells readers, until it needs Python."""
+"""The dispatcher's thread without the GIL: it waits, dispatches and wakes readers, until it needs Python."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -26,7 +26,7 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class DispatchService:
-    """One a dispatcher. Whoever dispatches has the turn: the thread that serves, or Python code of any
+    """One a dispatcher. The thread that dispatches has the turn: the one that serves, or Python code of any
     thread in `with service.turn`."""
 
     def __cinit__(self, DispatchLoop loop not None, Positions positions not None,
@@ -38,16 +38,16 @@ cdef class DispatchService:
         self.indexing = 1
 
     def stop_indexing(self):
-        """The index takes no keys any more: `indexed` stands still."""
+        """The index takes no keys any more: `indexed` stays where it is."""
         rs_store_int(&self.indexing, 0)
 
     def go_on_indexing(self):
-        """The index has the keys of all that was dispatched. Called by who has the turn."""
+        """The index has the keys of all that was dispatched. Called with the turn."""
         rs_store_int(&self.indexing, 1)
 
     @property
     def paused(self):
-        """Whether serve returns at once. Who sets it wakes the signal."""
+        """Whether serve returns at once. A caller that sets it wakes the signal."""
         return rs_load_int(&self.paused_now) != 0
 
     @paused.setter
@@ -57,7 +57,7 @@ cdef class DispatchService:
     def serve(self, EventCount signal not None, MappedFile segment not None, Positions shared,
               int64_t limit_ms):
         """Dispatches what becomes visible in `segment`, woken by `signal`, at most for `limit_ms` or until
-        something needs Python. `shared` is told of each step, None: nobody is."""
+        something needs Python. `shared` gets the positions of each step, None: there is none."""
         self.segment, self.shared = segment, shared
         try:
             with nogil:
@@ -109,7 +109,7 @@ cdef class DispatchService:
         whole = walk_guarded(&call)
         if call.offset > low and not self.publish(call.offset):
             return False
-        # A fault or a stop is met again, and told of, by Python's own run.
+        # Python's own run meets a fault or a stop again, and reports it.
         return whole and call.reason == REASON_DONE and call.offset > low
 
     cdef bint publish(self, int64_t offset) noexcept nogil:

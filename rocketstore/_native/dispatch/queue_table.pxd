@@ -6,7 +6,7 @@ from rocketstore._native.format.csrc cimport rs_queue_entry, rs_queue_table, rs_
 
 
 cdef inline int grow_table(rs_queue_table *table, size_t capacity, size_t more) except -1:
-    """Moves the queues of a table into one for `capacity`, with `more` bytes of zeros for each behind
+    """Moves the queues of a table into one for `capacity`, with `more` bytes of zeros for each after
     the entries."""
     cdef rs_queue_table bigger
     cdef rs_queue_entry *entry

@@ -24,7 +24,7 @@ cdef enum:
     LOOK_END = 1        # a blank, or zeros: the segment goes no further
     LOOK_QUEUE = 2      # the record's queue was not added
     LOOK_FILE = 3       # its unit lies in a file that was not pointed to
-    LOOK_MISSING = 4    # its unit is missing, or another stands there
+    LOOK_MISSING = 4    # its unit is missing, or another is there
     LOOK_LISTED = 5     # its unit is there; it is listed in further queues
     LOOK_BAD = 6        # no record begins here
     LOOK_FAULT = 7      # a page of a mapped file could not be had

@@ -174,7 +174,7 @@ def decode_properties(bytes data not None):
 
 
 def pack_host(object text, str name="host"):
-    """`1.2.3.4:10911` or `[::1]:10911` as it stands in a record: address, then port as i32. `name`: for errors."""
+    """`1.2.3.4:10911` or `[::1]:10911` as it is in a record: address, then port as i32. `name`: for errors."""
     cdef str shown = f"{name} = {text!r}"
     if not isinstance(text, str):
         raise TypeError(f"{shown}: expected a str")

@@ -38,9 +38,9 @@ class ColumnScanner:
         limit: int,
         byte_limit: int,
     ) -> dict[str, Any]:
-        """Rows of records that begin in [from_position, to_position); no byte at or behind `limit` is
+        """Rows of records that begin in [from_position, to_position); no byte at or after `limit` is
         looked at. Ends before `to_position` when the rows, or `byte_limit` bytes of records, are full,
-        and where no record stands; `status` and `end_position` say so.
+        and where no record is; `status` and `end_position` say so.
 
         Raises:
             ReadFailedError: the disk does not give the bytes back.
@@ -54,7 +54,7 @@ class ColumnScanner:
 
         Raises:
             ReadFailedError: the disk does not give the bytes back.
-            ValueError: more than `fitting` says, one that the scanner was told to leave out, or with the
+            ValueError: more than `fitting` says, one that the scanner was made to leave out, or with the
                 column body_view.
         """
 

@@ -43,7 +43,7 @@ CODED = ("topic", "born_host", "store_host")
 TEXTS = ("body", "body_view", "tags", "keys", "properties", "message_id")
 
 cdef enum:
-    # A dictionary with more words begins anew at the next read.
+    # A dictionary with more words is cleared at the next read.
     MANY_WORDS = 1 << 16
     BYTES_MAX = 1 << 30
     VIEW_SIZE = 16
@@ -150,7 +150,7 @@ cdef class ColumnScanner:
         return &view[0]
 
     cdef object numbers(self, str name, str dtype):
-        """A new array with what stands in the scratch memory of a column."""
+        """A new array with the content of the scratch memory of a column."""
         return self.scratch[name].view(dtype)[:self.columns.rows].copy()
 
     cdef int allocate(self) except -1:

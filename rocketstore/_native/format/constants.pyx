@@ -31,7 +31,7 @@ cdef extern from "rs_format.h":
         RS_POSITIONS_PAGE_SIZE
 
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = RS_MAGIC_V1, RS_MAGIC_V2, RS_MAGIC_BLANK
-#: The magic of a blank as it lies in the file, MAGIC_AT bytes behind where the blank or record begins.
+#: The magic of a blank as it lies in the file, MAGIC_AT bytes after where the blank or record begins.
 BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big")
 MAGIC_AT = RS_AT_MAGIC
 #: Where a record names its own physical offset, 8 bytes.
@@ -44,7 +44,7 @@ RECORD_BYTES_MIN = RS_RECORD_SIZE_MIN + 1
 RECORD_CRC_BYTES = RS_RECORD_CRC_SIZE
 #: Bytes of a topic at most, in a record of the first version and of the second.
 TOPIC_BYTES_MAX, WIDE_TOPIC_BYTES_MAX = RS_TOPIC_MAX_V1, RS_TOPIC_MAX_V2
-#: A unit of a consume queue: its size, and where the record's size and the tags code stand in it.
+#: A unit of a consume queue: its size, and where the record's size and the tags code are in it.
 UNIT_SIZE, UNIT_SIZE_AT, UNIT_TAGS_CODE_AT = RS_UNIT_SIZE, RS_UNIT_AT_SIZE, RS_UNIT_AT_TAGS_CODE
 #: The record's size in a unit that holds a place only.
 PRE_BLANK_SIZE = RS_PRE_BLANK_SIZE

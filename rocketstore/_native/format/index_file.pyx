@@ -1,7 +1,7 @@
 """Index files: keys in, candidate physical offsets out (format.md 7).
 
-Every function is told slots and entries, because a file does not hold them, and checks them against
-its length. What stands in the file is untrusted; csrc bounds it.
+Every function takes slots and entries, because a file does not hold them, and checks them against
+its length. The content of the file is untrusted; csrc bounds it.
 """
 
 cimport cython
@@ -151,7 +151,7 @@ cdef int check_writable(MappedFile file) except -1:
 
 
 def file_size(uint32_t slots, uint32_t entries) -> int:
-    """Bytes of a file with so many slots and entries."""
+    """Bytes of a file with that many slots and entries."""
     return rs_index_file_size(slots, entries)
 
 
@@ -196,7 +196,7 @@ def header(MappedFile file not None, uint32_t slots, uint32_t entries) -> tuple:
 
 
 def entry(MappedFile file not None, uint32_t slots, uint32_t entries, uint32_t number) -> tuple:
-    """(key_hash, physical_offset, time_diff_s, previous) of entry `number`, as it stands."""
+    """(key_hash, physical_offset, time_diff_s, previous) of entry `number`, as the file has it."""
     cdef index_call call = prepare(file, LOAD_ENTRY, slots, entries)
     check_shape(file, slots, entries)
     if number >= entries:
@@ -255,7 +255,7 @@ def find(
     """At most `limit` (physical_offset, timestamp_ms) with this hash, newest first.
 
     Entries lose up to 999 ms: to miss nothing, ask with a `begin_ms` that is a second early. Entries of
-    other keys with the same hash are among them; only the record can tell.
+    other keys with the same hash are among them; only the record has its keys.
     """
     cdef MappedFile other
     try:
@@ -355,7 +355,7 @@ cdef class Walk:
 def validate(MappedFile file not None, uint32_t slots, uint32_t entries, *,
              bint growing=False) -> bool:
     """Whether every chain and count is sane. Reads the whole file. `growing`: somebody puts keys
-    meanwhile, and what is behind the count when the call begins is not looked at."""
+    meanwhile, and what is after the count when the call begins is not looked at."""
     cdef index_call call = prepare(file, VALIDATE, slots, entries)
     call.growing = growing
     check_shape(file, slots, entries)
@@ -364,7 +364,7 @@ def validate(MappedFile file not None, uint32_t slots, uint32_t entries, *,
 
 
 def cut(MappedFile file not None, uint32_t slots, uint32_t entries, int64_t from_offset) -> int:
-    """Drop the entries of records at `from_offset` and beyond and link the rest anew.
+    """Drop the entries of records at `from_offset` and beyond and link the rest again.
 
     Returns the number of the next entry. An interrupted cut is finished by the same cut.
     """

@@ -167,7 +167,7 @@ def fill_pre_blank(MappedFile file not None, int64_t first, int64_t count):
 
 
 def cut(MappedFile file not None, int64_t physical_offset):
-    """Clears the first unit at or beyond `physical_offset` and everything behind it; returns how many
+    """Clears the first unit at or beyond `physical_offset` and everything after it; returns how many
     units are left."""
     cdef unit_call call
     cdef int64_t count = file.size // RS_UNIT_SIZE

@@ -1,4 +1,4 @@
-# What others need who look at records of mapped files.
+# What other modules need to look at records of mapped files.
 
 from libc.stdint cimport int64_t
 

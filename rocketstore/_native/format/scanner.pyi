@@ -10,7 +10,7 @@ VERIFY_UNTORN: int
 
 @final
 class ScanResult:
-    """What a walk over records has found. `status` says what stands at `end_position`: "end" nothing
+    """What a walk over records has found. `status` says what is at `end_position`: "end" nothing
     more was asked for, "blank", "zeros", or the name of the first rule that is broken there."""
 
     def __init__(self, *args: object, **kwargs: object) -> None: ...

@@ -111,12 +111,12 @@ cdef rs_scan scan_of(MappedFile file, int64_t limit, unsigned verify) noexcept:
 
 
 def read_message(MappedFile file not None, int64_t position, int64_t limit, *, unsigned verify):
-    """The message whose record begins at `position`; no byte at or behind `limit` is looked at.
+    """The message whose record begins at `position`; no byte at or after `limit` is looked at.
 
     The record has to name its own place. `verify`: VERIFY_* bits.
 
     Raises:
-        CorruptRecordError: something else stands there; `reason` says what.
+        CorruptRecordError: something else is there; `reason` says what.
         OffsetOutOfRangeError: `position` is not below the limit.
         ReadFailedError: the disk does not give the bytes back.
     """
@@ -191,7 +191,7 @@ cdef int check_part(MappedFile file, int64_t from_position, int64_t to_position)
 def scan_segment(MappedFile file not None, int64_t from_position, int64_t to_position, *,
                  unsigned verify):
     """Walks from record to record, from a record's start until `to_position` is reached (the last
-    record may end behind it) or something stands there that is no record. Without the GIL."""
+    record may end after it) or something is there that is no record. Without the GIL."""
     cdef scan_call call
     cdef ScanResult result = ScanResult.__new__(ScanResult)
     check_part(file, from_position, to_position)
@@ -237,7 +237,7 @@ def resynchronise(MappedFile file not None, int64_t from_position, int64_t to_po
                   SearchBudget budget not None,
                   unsigned verify=RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC):
     """Position of the next record or blank that can be believed, None without one in
-    [from_position, to_position) (format.md 15.3). `from_position` is the byte behind the start of
+    [from_position, to_position) (format.md 15.3). `from_position` is the byte after the start of
     what is damaged. A walk has one `budget` for all its searches of a file: hostile bytes make each as
     dear as the file is large. Without the GIL."""
     cdef scan_call call

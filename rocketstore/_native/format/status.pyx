@@ -41,7 +41,7 @@ STATUS_NAMES = (
 )
 assert len(STATUS_NAMES) == RS_STATUS_COUNT
 
-# Statuses that are not about a record that stands somewhere.
+# Statuses that are not about a record at an offset.
 cdef dict OTHERS = {
     "full": (RocketStoreError, "no room left in a table or a file"),
     "no blocks": (RocketStoreError, "the file has no blocks there yet"),

@@ -97,7 +97,7 @@ cdef class Words:
 
 
 cdef tuple pairs_of(const int32_t[::1] offsets, const uint8_t[::1] data, size_t rows):
-    """Property texts taken apart: the pairs of each row, and all names and values one behind the other."""
+    """Property texts taken apart: the pairs of each row, and all names and values one after the other."""
     cdef rs_pair *pairs = <rs_pair *>allocated(RS_PAIRS_MAX, sizeof(rs_pair))
     cdef rs_span text
     cdef const uint8_t *base = &data[0] if data.shape[0] else NULL

@@ -87,7 +87,7 @@ static int rs_walk(int at, const char *path, size_t free, bool whole, int *links
 }
 
 /* A descriptor of the directory in which `last`, the rest of `path`, is looked up: of the parent, or with
- * `whole` of the directory `path` itself. Behind the first `free` bytes no link is followed at all. */
+ * `whole` of the directory `path` itself. After the first `free` bytes no link is followed at all. */
 static int rs_hold(const char *path, size_t free, bool whole, const char **last)
 {
     int links = 0;

@@ -73,7 +73,7 @@ def write_head_last(int fd, data, int64_t offset):
 
 
 def write_durable_head_last(int fd, data, int64_t offset, zeros=b""):
-    """The same with `zeros` behind it, on disk when this returns: one call where the data lies in one page (D-10)."""
+    """The same with `zeros` after it, on disk when this returns: one call where the data lies in one page (D-10)."""
     write(fd, data, offset, zeros)
 
 

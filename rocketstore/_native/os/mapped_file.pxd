@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from rocketstore._native.os.mapping cimport Mapping
 from rocketstore._native.os.syscalls cimport file_stat
 
-# `base` stays valid while the object lives, closed or not: who uses it keeps a reference.
+# `base` stays valid while the object lives, closed or not: its user keeps a reference.
 cdef class MappedFile:
     cdef uint8_t *base
     cdef readonly int64_t size

@@ -1,4 +1,4 @@
-"""One file of the store in memory: the raw pointer, the descriptor, and who keeps them alive."""
+"""One file of the store in memory: the raw pointer, the descriptor, and what keeps them alive."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -343,7 +343,7 @@ cdef class MappedFile:
         self.mapping.locked = False
 
     def advise(self, str kind):
-        """Tells the kernel how the memory will be used. Whether it took the advice."""
+        """Advises the kernel how the memory will be used. Whether it took the advice."""
         if kind not in ADVICE:
             raise ValueError(f"kind = {kind!r}: one of {', '.join(ADVICE)}")
         self.check_range(0, 0)

@@ -2,8 +2,8 @@
  *
  * A page of a mapping cannot always be had: the disk fails to read it, another program cut the file, a
  * full copy-on-write disk has no room for a changed page. The kernel says so by SIGBUS. While this thread
- * runs inside rs_guarded the handler jumps back to it; every other SIGBUS goes to whoever had the signal
- * before us. Included by sigbus_guard.pyx alone: one handler a process. */
+ * runs inside rs_guarded the handler jumps back to it; every other SIGBUS goes to the handler
+ * before ours. Included by sigbus_guard.pyx alone: one handler a process. */
 #ifndef RS_GUARD_H
 #define RS_GUARD_H
 
@@ -35,7 +35,7 @@ RS_GUARD_THREAD const void *rs_guard_address;
 RS_GUARD_THREAD int rs_guard_depth;
 
 static atomic_flag rs_guard_changing = ATOMIC_FLAG_INIT;
-/* Who had the signal: when we took it last, in the slot that `chosen` names, and at the very first time. */
+/* Handlers before ours: when we took the signal last, in the slot that `chosen` names, and at the very first time. */
 static struct sigaction rs_guard_before[2], rs_guard_first;
 static atomic_int rs_guard_chosen = -1;
 
@@ -50,7 +50,7 @@ static void rs_guard_default(int number, bool sent)
     /* Else the fault recurs on return, and the core shows where. */
 }
 
-/* To the handler before ours; where that one has called us again, to the one before it. */
+/* To the handler before ours; where it has called us again, to the first of all, and then to the default. */
 static void rs_guard_pass(int number, siginfo_t *info, void *context)
 {
     bool sent = info->si_code <= 0;

@@ -96,7 +96,7 @@ cdef int raise_unread(object path, object what) except -1:
 
 
 cdef str why_unread(object path):
-    """A tmpfs gives a page also to who reads a hole, or has no room for it."""
+    """A tmpfs gives a page also to a read of a hole, or has no room for it."""
     cdef bint full = False
     try:
         full = os.statvfs(path).f_bavail == 0

@@ -29,7 +29,7 @@ from rocketstore.values.limits import explained
 
 # A page that the kernel wipes in a forked child, however it was forked (D-35): first the token of what
 # is opened in this process, then 1 in the process that loaded the module. Where the kernel refuses to
-# wipe, the pids tell.
+# wipe, the pids show it.
 cdef uint64_t *fork_page
 cdef bint fork_by_pid
 cdef int loader_pid, token_pid
@@ -133,8 +133,8 @@ cdef enum Naming:
 
 
 cdef int hold(object path, bytes encoded, const char **rest, bint whole) except -1:
-    """The directory, held open, in which the `rest` of a path is looked up; no link of a stranger leads
-    there, and none out of a store."""
+    """The directory, held open, in which the `rest` of a path is looked up; only links of root
+    and of this process's user lead there, and none out of a store."""
     cdef const char *whole_path = encoded
     cdef size_t free = linkable(encoded)
     cdef int64_t result = -EINTR
@@ -321,7 +321,7 @@ def sync_directory(path):
 
 
 def close(int fd):
-    """The descriptor is gone whatever happens; the error of an earlier write may be told here."""
+    """The descriptor is gone whatever happens; the error of an earlier write may be reported here."""
     cdef int64_t result
     with nogil:
         result = outcome(sys.close(fd))
@@ -376,7 +376,7 @@ def link_count(int fd):
 
 
 def seek_data(int fd, int64_t offset):
-    """The first byte at or after `offset` that is no hole, None behind the last one."""
+    """The first byte at or after `offset` that is no hole, None after the last one."""
     cdef int64_t result
     with nogil:
         result = outcome(sys.lseek(fd, offset, SEEK_DATA))
@@ -435,7 +435,7 @@ def unlock_first_byte(int fd):
 
 
 def first_byte_holder(int fd):
-    """Who else has byte 0: None nobody, -1 an open file description, > 0 a process with a POSIX lock,
+    """The other holder of byte 0: None nobody, -1 an open file description, > 0 a process with a POSIX lock,
     0 such a process that cannot be named from this pid namespace."""
     cdef file_lock lock
     done(lock_byte(fd, F_OFD_GETLK, F_WRLCK, &lock), fd)

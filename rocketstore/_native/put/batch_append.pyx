@@ -31,7 +31,7 @@ from rocketstore.errors import (
 cdef int64_t NOW = INT64_MIN
 
 cdef enum:
-    RECORD_MORE = 64 << 10  # nothing beside its body takes so much of a record
+    RECORD_MORE = 64 << 10  # nothing but its body takes as much of a record
     TEXT_MORE = 12  # two names of four bytes, and two that end each name and value
 
 
@@ -173,8 +173,8 @@ cdef struct Columns:
     rs_queue_state **queues
     rs_queue_state **states  # by queue id; of one queue: the first
     int32_t only             # the id of the one queue, -1: there are several
-    rs_span head             # what stands before keys and tags of a row
-    rs_span tail             # and behind them
+    rs_span head             # what comes before keys and tags of a row
+    rs_span tail             # and after them
     rs_message common
     size_t most
     bint unselectable        # the row that is refused has tags that nobody could ask for

@@ -39,7 +39,7 @@ cdef bytes in_one_piece(object data, Py_ssize_t index):
         check_readable(view)
     except (BufferError, ValueError) as error:  # of datetimes, or closed by now
         raise MessageRejectedError(f"{name}: {error}; give its bytes, as by .tobytes()") from None
-    cdef str kinds = re.sub(":[^:]*:", "", view.format)  # names of fields stand between colons
+    cdef str kinds = re.sub(":[^:]*:", "", view.format)  # names of fields are between colons
     if "O" in kinds:
         raise TypeError(f"{name}: expected bytes or a buffer, not an array of objects, "
                         "whose memory holds addresses; put its items, each as bytes")

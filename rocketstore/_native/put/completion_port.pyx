@@ -1,4 +1,4 @@
-"""What an event loop needs of a log: puts that never wait, and one descriptor that tells when promises
+"""What an event loop needs of a log: puts that never wait, and one descriptor that is readable when promises
 were met. Everything here but the ringing of the bell happens in the loop's own thread.
 """
 
@@ -33,8 +33,8 @@ cpdef enum Placed:
     NOT_PUT, IN_LINE, ATTEND, MET
 
 cdef enum:
-    # So many puts for the disk do not wait for the loop's turn to end: the sync of these goes on while the
-    # rest is put. Measured with 64 and 256 tasks: 8 and 32 are slower, one for the turn by a third.
+    # Puts for the disk after which the port asks for a sync before the loop's turn ends: it goes on while the rest
+    # is put. More and fewer are slower (bench/results/development.md, "What a durable put waits for").
     ASK_EVERY = 16
     TIDY_AT = 4096  # settled entries at the front of a line before it is moved
     TIDY_ARRIVALS_AT = 64
@@ -67,7 +67,7 @@ cdef class CompletionPort:
     cdef Log log
     cdef EventFd bell
     cdef EventCount arrival
-    cdef list lines, arrival_waiters  # the lines: of waits for `os`, for `disk`, and for so many machines each
+    cdef list lines, arrival_waiters  # the lines: of waits for `os`, for `disk`, and for each number of machines
     cdef Py_ssize_t[COPIES_MAX + 1] heads
     cdef readonly int64_t pending
     cdef readonly int64_t pending_bytes
@@ -77,7 +77,7 @@ cdef class CompletionPort:
     cdef int64_t wanted
     cdef int unasked  # puts since the last request_flush
     cdef bint settling
-    cdef object raised  # by a waiter that was told
+    cdef object raised  # by a waiter when it was completed
     cdef bint begun, ended
     cdef Py_ssize_t tidy_arrivals_at
 
@@ -255,7 +255,7 @@ cdef class CompletionPort:
         while len(self.lines) <= at:
             self.lines.append([])
         line = self.lines[at]
-        # Before the head there are no waits any more: a waiter that is told puts again while all are settled.
+        # Before the head there are no waits any more: a waiter that is completed puts again while all are settled.
         if (self.heads[at] < len(line)
                 and (<Wait>line[len(line) - 1]).end_offset > wait.end_offset):
             insort(line, wait, lo=self.heads[at])
@@ -312,7 +312,7 @@ cdef class CompletionPort:
         return True
 
     cdef int tell(self, waiter, result, error) except -1:
-        """A waiter that raises strands none of those behind it: the first error is raised at the end."""
+        """A waiter that raises strands none of those after it: the first error is raised at the end."""
         try:
             if not waiter.done():
                 if error is None:
@@ -331,7 +331,7 @@ cdef class CompletionPort:
         return 0
 
     cdef void took(self, Wait wait, int64_t now) noexcept:
-        if wait.result is not None:  # a waiter may put again, behind `now`, while a line is gone through
+        if wait.result is not None:  # a waiter may put again, after `now`, while a line is gone through
             self.log.put_times.add_c(max(<int64_t>0, now - wait.began_ns))
 
     # ---- completions ----
@@ -459,7 +459,7 @@ cdef class CompletionPort:
                     next_ns = due_ns
             self.lines[at] = kept
             self.heads[at] = 0
-        for wait in out:  # the lines are whole again: one that is told may put at once
+        for wait in out:  # the lines are whole again: one that is completed may put at once
             if self.reached(wait):
                 if not self.finish(wait, now) and (next_ns < 0 or wait.due_ns < next_ns):
                     next_ns = wait.due_ns

@@ -71,7 +71,7 @@ cdef str shown(object what, object value):
 
 
 cdef const uint8_t *checked(object what, object value, Py_ssize_t *size) except NULL:
-    """UTF-8 of a name or value that may stand in a property text."""
+    """UTF-8 of a name or value that a property text may hold."""
     if not PyUnicode_Check(value):
         name = ARGUMENTS.get(what) or f"property {what!r}"
         raise TypeError(f"{name} = {value!r}: expected a str")

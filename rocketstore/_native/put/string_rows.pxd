@@ -27,7 +27,7 @@ cdef inline rs_span row_of(const int64_t[::1] offsets, const uint8_t[::1] data,
     span.bytes = &data[offsets[row]] if span.size else NULL
     return span
 
-# The texts of `keys` and `tags` in `row`, added to a property text; the empty one stands for none.
+# The texts of `keys` and `tags` in `row`, added to a property text; the empty one is none.
 cdef rs_status describe_own(RowText *text, Py_ssize_t row, Strings keys,
                             Strings tags) noexcept nogil
 cdef rs_status describe(RowText *text, Py_ssize_t row, Strings tags, Strings keys, Strings names,

@@ -15,7 +15,7 @@ cdef class Writer:
     cdef readonly str topic
     cdef bytes topic_bytes
     cdef bytes constant_text  # the properties of a put that gives none
-    cdef bytes own_properties  # what of it stands before keys and tags
+    cdef bytes own_properties  # what of it comes before keys and tags
     cdef object keys
     cdef object tags
     cdef rs_message template

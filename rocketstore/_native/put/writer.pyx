@@ -36,7 +36,7 @@ from rocketstore.errors import (
 cdef int64_t NOW = INT64_MIN
 cdef object ZERO = 0
 cdef enum:
-    # With a separator and the record CRC behind them still no more than a record can hold.
+    # With a separator and the record CRC after them still no more than a record can hold.
     PROPERTIES_SURE = 32767 - 21
     # Of puts that wait for nothing the time of the first, second, fourth … is taken, and of every 1,024th.
     UNTIMED_MOST = 1023
@@ -115,7 +115,7 @@ cdef class Writer:
             key.bytes = checked("__SHARDINGKEY", shard_key, &size)
             key.size = <size_t>size
             hashed = rs_java_hash(key)
-            # Without its sign, as SelectMessageQueueByHash: a key has one queue whoever sends it.
+            # Without its sign, as SelectMessageQueueByHash: a key has one queue, whichever client sends it.
             return self.queues[(-hashed if hashed < 0 else hashed) % count]
         turn = self.turn
         self.turn = turn + 1 if turn + 1 < count else 0
@@ -490,7 +490,7 @@ cdef class Writer:
         return result
 
     def _note_level(self, PutResult result not None, durability not None):
-        """A ticket's result says the promise that the ticket stands for."""
+        """A ticket's result says the promise of the ticket."""
         result.level = <short>max(<int>result.level, durability_level(durability))
 
 

@@ -6,7 +6,7 @@ from rocketstore._native.sync.futex cimport Mutex
 cdef class Durations:
     cdef Mutex mutex
     cdef Py_ssize_t size
-    cdef int64_t *bounds  # rising; the counts stand behind them, one more
+    cdef int64_t *bounds  # rising; the counts come after them, one more
     cdef int64_t *counts
     cdef int64_t sum_ns
     cdef int64_t longest_ns

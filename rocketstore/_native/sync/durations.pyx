@@ -48,7 +48,7 @@ cdef class Durations:
 
     def take(self):
         """What was added since the last call: pairs of a bound and how many were no longer than it and longer
-        than the one before, their sum, the longest. Behind the last bound the longest stands for it."""
+        than the one before, their sum, the longest. The longest is the bound of those beyond the last one."""
         cdef size_t room = <size_t>(self.size + 1) * sizeof(int64_t)
         cdef int64_t *taken = <int64_t *>PyMem_RawCalloc(1, room)
         cdef int64_t sum_ns, longest_ns

@@ -78,13 +78,13 @@ cdef void bell_ring(bell_state *state) noexcept nogil:
 @cython.auto_pickle(False)
 cdef class EventFd:
     """An eventfd that is written to once after each `arm`: many notifies, one wake-up. The descriptor
-    belongs to the caller, who closes it after the bell was taken down everywhere."""
+    belongs to the caller, which closes it after the bell was taken down everywhere."""
 
     def __cinit__(self, int descriptor):
         self.state.fd = descriptor
 
     cdef void arm_c(self) noexcept nogil:
-        # Whoever moves something looks at `armed` afterwards; whoever arms looks at the world afterwards.
+        # A thread that moves something looks at `armed` afterwards; one that arms looks at the world afterwards.
         rs_word_raise(&self.state.armed, 1)
 
     cdef void ring_c(self) noexcept nogil:
@@ -219,7 +219,7 @@ cdef class Mutex:
                 return True
             rs_pause()
         deadline = now_ns() + timeout_ns if timeout_ns >= 0 else -1
-        # Whoever slept takes the lock as 2: it cannot know whether others sleep.
+        # A thread that slept takes the lock as 2: it cannot know whether others sleep.
         while rs_word_exchange(&self.word, 2) != 0:
             if deadline >= 0:
                 timeout_ns = deadline - now_ns()

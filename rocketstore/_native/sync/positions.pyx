@@ -82,7 +82,7 @@ cdef void publish(const uint8_t *source, uint8_t *page) noexcept nogil:
 cdef class Positions:
     """A private page of this process, or one that lies in a mapped file and is shared with others.
 
-    Stores are releases and loads acquires: whoever sees a position sees the bytes below it.
+    Stores are releases and loads acquires: a thread that sees a position sees the bytes below it.
     """
 
     def __cinit__(self):
@@ -179,7 +179,7 @@ cdef class Positions:
 
     @property
     def visible(self):
-        """End of what readers are shown. Writer: whoever moves the position that it follows."""
+        """End of what readers are shown. Writer: the thread that moves the position that it follows."""
         return self.load(RS_POSITIONS_AT_VISIBLE)
 
     @visible.setter
@@ -280,7 +280,7 @@ cdef class Positions:
         <= wrote, whatever moves meanwhile.
         """
         shared.check_writable()
-        # It waits for nothing, so the GIL stays: to get it again takes 5 ms beside a thread that puts.
+        # It waits for nothing, so the GIL stays: to get it again from a thread that puts takes 5 ms.
         if not self.publish_c(shared):
             raise_unwritten(shared.file.path if shared.file is not None else None)
 
@@ -299,7 +299,7 @@ cdef class Positions:
         futex_wake(<uint32_t *>(self.page + RS_POSITIONS_AT_CHANGES), INT32_MAX, True)
 
     def notify(self):
-        """Counts a change and wakes who waits for one, in any process."""
+        """Counts a change and wakes the threads that wait for one, in any process."""
         cdef position_call call
         call.what = ANNOUNCE
         self.store(&call)

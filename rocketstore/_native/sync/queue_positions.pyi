@@ -22,7 +22,7 @@ class QueueState:
 
 @final
 class QueueEnd:
-    """Queue offset behind the last unit that readers see."""
+    """Queue offset after the last unit that readers see."""
 
     value: int
     def raise_to(self, offset: int) -> None: ...

@@ -35,7 +35,7 @@ cdef class QueueState:
 @cython.final
 @cython.auto_pickle(False)
 cdef class QueueEnd:
-    """Queue offset behind the last unit that readers see."""
+    """Queue offset after the last unit that readers see."""
 
     @property
     def value(self):

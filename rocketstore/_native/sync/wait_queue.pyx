@@ -93,7 +93,7 @@ cdef class WaitQueue:
         cdef waiter *place
         rs_fence()
         if rs_word_load(&self.count) == 0:
-            return  # who joins now looks at the position afterwards
+            return  # a thread that joins now looks at the position afterwards
         self.mutex.lock()
         while self.first is not NULL and self.first.target <= reached:
             place = self.first
@@ -111,8 +111,8 @@ cdef class WaitQueue:
             called += 1
         self.mutex.unlock()
         for at in range(called):
-            # The thread may be gone by now, and the word with it: then this wakes nobody, or somebody
-            # who looks again.
+            # The thread may be gone by now, and the word with it: then this wakes nobody, or a thread
+            # that looks again.
             futex_wake(words[at], 1, False)
 
     cdef uint32_t *call_next(self) noexcept nogil:
