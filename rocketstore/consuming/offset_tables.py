@@ -114,7 +114,7 @@ def read_together(
     merged: dict[str, object], said: object, journal: Journal, *, ours: bool
 ) -> tuple[dict[str, object], int, tuple[str, ...]]:
     """The table with the commits that it lacks; the first block of the journal whose commits it
-    lacks, as the JSON says, 0 where it does not; and what shows that one of the two files is not as
+    lacks, as the JSON says, 0 where it does not; and what shows that either file is not as
     rocketstore left it, in sentences. With such a doubt all half messages and their ends are read again.
 
     `merged`, `said`: table and member of the JSON. `ours`: no other program wrote the store since.
