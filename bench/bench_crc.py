@@ -1,4 +1,4 @@
-"""The checksum kernels beside zlib's, at the sizes of small and large bodies."""
+"""The checksum kernels compared with zlib's, at the sizes of small and large bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the log into queues and index: what a reader waits for when it is behind."""
+"""From the log into queues and index: what a reader waits for."""
 
 from __future__ import annotations
 

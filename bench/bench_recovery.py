@@ -1,4 +1,4 @@
-"""Opening a store: after a clean stop, after a kill, and with its queues and index to make anew."""
+"""Opening a store: after a clean stop, after a kill, and with its queues and index to rebuild."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def measured(directory: Path) -> dict[str, Any]:
 
 
 def worse(now: dict[str, Any], baseline: dict[str, Any]) -> list[str]:
-    """What is out of bounds, or stands on one side only."""
+    """What is out of bounds, or is on one side only."""
     found = list(_lone("ratio", now["ratios"], baseline["ratios"]))
     for name in _common(now["ratios"], baseline["ratios"]):
         before, ratio = baseline["ratios"][name], now["ratios"][name]

@@ -1,4 +1,4 @@
-"""rocketstore beside Chronicle Queue in its JVM: `python -m bench.chronicle`.
+"""rocketstore compared with Chronicle Queue in its JVM: `python -m bench.chronicle`.
 
 Bodies of 100 B and 1 KiB, durability `os`, 64 MiB a round, sides in turns, each round in a new directory, one thread.
 Chronicle Queue appends and reads raw documents: it has neither topics nor keys, checksums or dispatch. rocketstore
@@ -59,7 +59,7 @@ def scan_ours(store: rocketstore.Store, count: int, size: int) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """`ours` gives the seconds that so many messages took; theirs is `ask`, a word for the JVM."""
+    """`ours` gives the seconds that a number of messages took; theirs is `ask`, a word for the JVM."""
 
     name: str
     ours: Callable[[rocketstore.Store, int, int], float]

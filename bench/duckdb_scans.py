@@ -1,10 +1,10 @@
-"""DuckDB over a scan beside DuckDB over the same rows in Parquet: `python -m bench.duckdb_scans`.
+"""DuckDB over a scan compared with DuckDB over the same rows in Parquet: `python -m bench.duckdb_scans`.
 
 A store of messages of five topics, and a Parquet file of all columns of its scan (zstd). Both sides answer the same
 queries in turns, each once a round; the figures are medians. A query of a dataset walks the log and tests both
 checksums of each record, unless it is of a scan with `verify=False`; "columns=" is a scan that has the columns of the
 query alone, handed over as a stream.
-Beside the time on the clock stands that of the processors, which other work of the machine changes less. Needs
+The time of the processors is given, too: other work of the machine changes it less than that on the clock. Needs
 pyarrow and duckdb.
 """
 
@@ -43,7 +43,7 @@ COLUMNS = {
     "count, bytes of records by topic": ["topic", "size"],
     "count, bytes of bodies by topic": ["topic", "body"],
 }
-#: What stands beside Parquet.
+#: What is compared with Parquet.
 SIDES = ("to_dataset", "to_dataset with verify=False", "columns=")
 
 

@@ -1,11 +1,11 @@
-"""Puts that share syncs, beside one raw synchronous write after the other: `python -m bench.group_commit`.
+"""Puts that share syncs, compared with raw synchronous writes one by one: `python -m bench.group_commit`.
 
 Sides take turns in one run: raw `pwritev2(RWF_DSYNC)` over prewritten blocks, 64 threads, 64 tickets in
 flight, 64 and 256 asyncio tasks, with `--uvloop` the same tasks in its loop. The store is at its defaults,
 or its segments of 64 MiB are prewritten too. A ratio is that of a side's rate to the raw rate of the same
 round; what is printed is the median of the rounds.
 
-`--busy`: instead of that, each way to put with nothing beside it and with one thread beside it that computes
+`--busy`: instead of that, each way to put alone, and while one thread computes
 in Python, at several switch intervals of the interpreter; a ratio is that of busy to quiet in one round.
 """
 
@@ -33,19 +33,19 @@ from bench.measure import Case, RawFile, machine
 
 SEGMENT_BYTES = 64 << 20
 
-#: Of the interpreter, in seconds: its default, and what docs/threads.md advises beside a busy thread.
+#: Of the interpreter, in seconds: its default, and what docs/threads.md advises with a busy thread.
 SWITCH_INTERVALS_S = (0.005, 0.0002)
 #: Of the busy thread between two looks at the clock.
 COMPUTED = 100
 
 #: Called once all that put are running, with the end of the round (`time.perf_counter`).
 Begin = Callable[[float], None]
-#: Runs for so many seconds; gives messages, seconds, latencies in ns.
+#: Runs for a number of seconds; gives messages, seconds, latencies in ns.
 Side = Callable[[float, Begin], tuple[int, float, list[int]]]
 
 
 def quiet(end: float) -> None:
-    """Nothing runs beside the side."""
+    """Nothing else runs."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Sustained puts beside raw writes of the same bytes, in one run: `python -m bench.harness`.
+"""Sustained puts compared with raw writes of the same bytes, in one run: `python -m bench.harness`.
 
 Rounds alternate: store, raw, store, raw, … Each ends with its bytes on the disk, outside the clock,
 so that neither pays for the other's write-back. What is compared are medians over the rounds.
@@ -84,14 +84,14 @@ def _settle(case: Case) -> None:
 
 
 def _memory(case: Case) -> AbstractContextManager[None]:
-    """For the log, its queues and what else is written beside it."""
+    """For the log, its queues and what else is written with it."""
     if case.gib is None or not case.given:
         return nullcontext()
     return given_memory(int(case.gib * 1.25 * (1 << 30)))
 
 
 def _record(store: rocketstore.Store, case: Case) -> bytes:
-    """The bytes that one of the messages takes in the log."""
+    """The bytes that a message takes in the log."""
     result = store.writer("bench", queue_id=0).put(bytes(case.size))
     store.wait_flushed(result.end_offset, timeout_s=FLUSH_TIMEOUT_S)  # `memory`: visible then
     return bytes(store.get(result.physical_offset))

@@ -1,4 +1,4 @@
-"""Messages a second beside RocketMQ's own store in its JVM: puts one by one, in batches, in flight, and reads."""
+"""Messages a second compared with RocketMQ's own store in its JVM: puts one by one, in batches, in flight; reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rocketstore beside RocketMQ 5.3.3's own store in its JVM: `python -m bench.java_store`.
+"""rocketstore compared with RocketMQ 5.3.3's own store in its JVM: `python -m bench.java_store`.
 
 The same messages, the same durability, sides in turns; one topic, one queue, one thread. Puts go to stores that
 stay open, as a program's do, a round of each before those that count; and, as "new", each round to a store that was

@@ -62,7 +62,7 @@ CHRONICLE = Program(
 
 
 class Jvm:
-    """A program that is told what to do line by line and answers with nanoseconds."""
+    """A program that takes a command a line and answers with nanoseconds."""
 
     def __init__(self, output: Path, program: Program = ROCKETMQ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="bench-java-")

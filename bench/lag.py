@@ -1,4 +1,4 @@
-"""How far queues and index are behind the log: `python -m bench.lag --seconds 60`.
+"""How far queues and index lag the log: `python -m bench.lag --seconds 60`.
 
 One thread puts batches at a steady rate, or as fast as it can; another looks each half millisecond where the log
 ends and how far it is dispatched. The lag of an end is the time until it is dispatched, at most one look too long.
@@ -31,7 +31,7 @@ __all__ = ["main", "measure"]
 CASES = ((100, 1_000_000), (1024, 500_000), (100, 0), (1024, 0))
 LOOK_S = 0.0005
 FULL_RATE_BATCH = 1000
-#: That a store writes in a second at most, and beside the body of a message: its record, its unit.
+#: What a store writes in a second at most, and with the body of a message: its record, its unit.
 FULL_RATE_BYTES = 1 << 30
 AROUND_BYTES = 130
 

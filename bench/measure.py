@@ -26,7 +26,7 @@ __all__ = [
     "run_threads",
 ]
 
-#: One call of so many is timed by itself, where a call is about as short as reading the clock.
+#: One call of this number is timed by itself, where a call is about as short as reading the clock.
 SAMPLE = 64
 PREWRITTEN_BYTES = 16 << 20
 #: More than a short round of either side takes in page cache.

@@ -1,7 +1,7 @@
 """Memory that the host of a virtual machine has given already: what a machine of its own has always.
 
 A host takes memory back that its guest does not use, and gives it again page by page when it is used, each for ten
-times what such a page costs otherwise. Where that is not what a bench measures, a process beside it holds memory that
+times what such a page costs otherwise. Where that is not what a bench measures, another process holds memory that
 was given, and lets go of it as the kernel takes it: `with given_memory(8 << 30): …`.
 """
 

@@ -7,7 +7,7 @@ a context manager over a directory that gives the call to measure. Durability cl
     os        in the page cache: survives the process, not a loss of power
     disk      synced before the call returns
 
-duckdb syncs at every commit and has no way to leave that out, so it stands in the class `disk` alone.
+duckdb syncs at every commit and has no way to leave that out, so it is in the class `disk` alone.
 """
 
 from __future__ import annotations

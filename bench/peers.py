@@ -1,4 +1,4 @@
-"""rocketstore beside packages that a Python program could use instead: `make bench-peers`.
+"""rocketstore compared with packages that a Python program could use instead: `make bench-peers`.
 
 Rounds are interleaved: in each round every case appends to a new directory once. A round of a case is a
 plain loop over its call: as many calls as fit into a fixed time, found in a first round that is not
@@ -31,7 +31,7 @@ from bench.plots import plot_peers
 
 __all__ = ["main"]
 
-#: A round of a case: this long, or so many bytes. Less than a store lets pile up unflushed.
+#: A round of a case: this long, or this number of bytes. Less than a store lets pile up unflushed.
 ROUND_S = 0.25
 ROUND_BYTES = 32 << 20
 #: Calls that are not counted, at the beginning of each round: files and pages of the first messages.
@@ -181,7 +181,7 @@ def conditions(facts: dict[str, Any]) -> str:
 
 
 def introduction() -> str:
-    """What the tables compare, in front of them."""
+    """What the tables compare, written before them."""
     return """# rocketstore beside other packages
 
 `make bench-peers` writes this page, [every round](peers.json) and the picture of the medians.

@@ -19,7 +19,7 @@ WIDTH, ROW_HEIGHT = 9.0, 0.42
 
 
 def classes(results: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """Results by what is promised and messages a call; what only outlives no kill stands with "os"."""
+    """Results by what is promised and messages a call; what a kill loses is with "os"."""
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in results:
         durability = "disk" if row["durability"] == "disk" else "os"

@@ -1,7 +1,7 @@
-"""What replicas cost a master, beside the same without them: `python -m bench.replication`.
+"""What replicas cost a master, compared with the same without them: `python -m bench.replication`.
 
 catch-up: a log of `--mib` is sent over loopback to another process, which reads it and throws it away;
-beside it the same files, mapped, by plain `send` calls to a reader of the same kind. The ratio is that of
+compared with the same files, mapped, by plain `send` calls to a reader of the same kind. The ratio is that of
 the rates of one round.
 
 puts: 64 threads, tickets and tasks that put into a "disk" store, and the same with `replicas(2)`, in

@@ -6,7 +6,7 @@ a slow minute of the machine falls on all of them. Writes Markdown and JSON to b
 
 `--long`: logs of up to 64 GiB (of which one at a time is on the disk), instead of up to 4. `--queues` and `--gib`
 name the points of these questions. Beyond 16 % of `vm.max_map_count` the files of queues are given back in
-turns, so that a row of 50,000 queues means that, where the limit was not raised: it stands in the last line.
+turns, so that a row of 50,000 queues means that, where the limit was not raised: it is in the last line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOPIC = "bench"
 GIB = 1 << 30
 #: Of record bytes that a round appends.
 ROUND_BYTES = 32 << 20
-RECORD_BYTES = 120  # of a record beside its body, about
+RECORD_BYTES = 120  # of a record without its body, about
 SIZES = (0, 16, 100, 1 << 10, 16 << 10, 128 << 10, 1 << 20)
 QUEUES = (1, 10, 100, 1_000, 10_000, 50_000)
 THREADS = (1, 2, 4, 8, 16)
@@ -134,7 +134,7 @@ def by_threads(path: Path, threads: int) -> Figures:
 
 
 def by_length(path: Path, gib: int) -> Figures:
-    """1 KiB records behind so many GiB; then an open, and messages by random offsets."""
+    """1 KiB records after `gib` GiB; then an open, and messages by random offsets."""
     body = os.urandom(1024)
     with rocketstore.open(path, durability="os") as store:
         writer = store.writer(TOPIC, queue_id=0)
@@ -157,7 +157,7 @@ def by_length(path: Path, gib: int) -> Figures:
 
 
 def by_consumers(path: Path, consumers: int) -> Figures:
-    """100 B put one by one while so many threads follow the queue: until the last one has the last."""
+    """100 B put one by one while `consumers` threads follow the queue: until the last one has the last."""
     body = os.urandom(100)
     with rocketstore.open(path, durability="os") as store:
         put = store.writer(TOPIC, queue_id=0).put

@@ -1,4 +1,4 @@
-"""Spark over a store: scans, jobs and the sink, beside Spark's own ways in the same run.
+"""Spark over a store: scans, jobs and the sink, compared with Spark's own ways in the same run.
 
     python -m bench.spark_jobs --mib 1024 --rounds 5
 
@@ -46,7 +46,7 @@ def fill(root: Path, total_bytes: int) -> int:
 
 
 def plain_write(path: Path, total_bytes: int) -> None:
-    """So many bytes by write(2), and on the disk."""
+    """`total_bytes` by write(2), and on the disk."""
     piece = os.urandom(PIECE)
     with path.open("wb", buffering=0) as file:
         for _ in range(total_bytes // PIECE):

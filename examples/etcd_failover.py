@@ -139,7 +139,7 @@ class Seen(NamedTuple):
     leader: Leader | None
     term: int
     revision: str
-    #: Who wants to be the master after this term: the rank of each, and the largest term it knows.
+    #: The candidates for the term after this one: the rank of each, and the largest term it knows.
     ranks: dict[str, tuple[tuple[int, ...], int]]
 
 

@@ -63,7 +63,7 @@ def add_up(session: Any, path: Path) -> None:
 
 
 def latest_totals(path: Path) -> dict[str, dict[str, Any]]:
-    """What anybody does who wants to know: the last message of each key counts."""
+    """How any reader gets the totals: the last message of each key counts."""
     found = {}
     with rocketstore.open(path, "r") as store:
         for message in store.consumer("totals"):

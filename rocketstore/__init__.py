@@ -232,7 +232,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     _MODULE_OF = dict.fromkeys(__all__, "rocketstore.errors")
     _MODULE_OF |= {name: module for module, names in _NAMES.items() for name in names}
     _MODULE_OF["open"] = _MODULE_OF.pop("open_store")
-    #: Modules that users import, beside the names.
+    #: Modules that users import, next to the names.
     _MODULES = ("aio", "arrow", "cli", "columns", "config", "errors", "message", "metrics")
     _MODULES += ("replication", "spark", "testing", "tools")
 

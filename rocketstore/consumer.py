@@ -41,7 +41,7 @@ __all__ = ["Consumer", "ConsumerBusyError"]
 
 logger = logging.getLogger(__name__)
 
-# Messages that one look at a queue takes along: what a queue is ahead of its neighbours at most.
+# Messages that each look at a queue takes along: what a queue is ahead of its neighbours at most.
 BATCH = 512
 # A wait looks at the store again after this long: a store that closes without a word cannot hold
 # a consumer.

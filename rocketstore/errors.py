@@ -98,7 +98,7 @@ class ConfigError(RocketStoreError, ValueError):
 
 
 class StoreLockedError(RocketStoreError):
-    """A process has the store open for writing, perhaps this very one. `holder` says who, as far
+    """A process has the store open for writing, perhaps this very one. `holder` names it, as far
     as it is known, and `remedy` what can be done. `waited_s`: how long an open with `wait_s` has
     waited for it, in vain; 0 where none waited."""
 
@@ -231,7 +231,7 @@ class StoreBehindError(ReadFailedError):
     """The log holds messages that this read cannot find: consume queues or the key index at `path`
     cannot take them. `part` says which, `reason` why. The messages are safe. The process that
     writes the store tries again by itself; then the same call works. Where a disk failed, or
-    something stands in place of a queue's directory or file, the next open for writing builds the
+    something is in place of a queue's directory or file, the next open for writing builds the
     part again."""
 
     def __init__(self, path: str, part: str, reason: str) -> None:

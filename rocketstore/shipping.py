@@ -58,7 +58,7 @@ class ShipReport:
     are not in it: their segments were removed before they were shipped, or are not there.
 
     `left_begin` to `left_end`, physical offsets, is the rest of the log that is not sealed yet and
-    was left behind, `left_messages` the messages in it by topic. They are in no archive before
+    was not shipped, `left_messages` the messages in it by topic. They are in no archive before
     their segment is full and `ship` runs again, or `ship` runs with `tail=True`. `tail_bytes` of
     the segment that is not full are in the archive."""
 
@@ -83,7 +83,8 @@ def ship_store(
     force: bool = False,
 ) -> ShipReport:
     """`ship` of an open store. Raises the first error of segments that cannot be read once all
-    others are shipped: what trims up to `end_offset` must never see one that is behind them."""
+    others are shipped: a caller that trims up to `end_offset` must not take such a segment for
+    shipped."""
     began = time.monotonic()
     layout, begin, end = engine.log_bounds()
     durable = engine.positions.flushed
@@ -274,7 +275,7 @@ def _plan(layout: StoreLayout, begin: int, end: int, *, lenient: bool) -> ScanPl
 
 
 def _surveyed(layout: StoreLayout, files: LogFiles, file: MappedFile, end: int) -> Segment:
-    """What the records of a segment up to `end` tell, checked one by one; its pieces have no
+    """What the records of a segment up to `end` show, checked one by one; its pieces have no
     checksums yet."""
     begin, report = file.start_offset, ScanReport()
     foreign = is_foreign(layout)

@@ -543,7 +543,7 @@ class Store:
     def delayed(self) -> Delayed:
         """The messages that wait for their time: `put(..., delay_level=3)`, `put(..., deliver_at=…)`.
 
-        It tells how many there are and when the next is due, lists them by topic and time, and says
+        It says how many there are and when the next is due, lists them by topic and time, and names
         what could not be delivered. `cancel` and `reschedule` take one with a time of its own:
 
             print(len(store.delayed), store.delayed.next_due_time)

@@ -109,7 +109,7 @@ def crash_and_reopen(store: rocketstore.Store) -> rocketstore.Store:
 
 
 def _copy(path: str, copy: str) -> None:
-    """The log last: what is derived from it may be behind, as at a death, but not ahead."""
+    """The log last: what is derived from it may end before it, as at a death, but not after it."""
     names = sorted(os.listdir(path), key=lambda name: name == "commitlog")
     for name in names:
         source, target = os.path.join(path, name), os.path.join(copy, name)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: Messages that one look at a queue fetches.
+#: Messages that each look at a queue fetches.
 BATCH = 512
 #: A wait looks at the store again after this long, whatever it heard.
 LONGEST_WAIT_S = 1.0
@@ -259,7 +259,7 @@ class Consumer:
             seen = port.native.arrivals
             if self._fetching is None:
                 self._fetching = port.start(consumer._prefetch, limit)
-                # Cancelled tasks do not hear of its error, nor shall the loop tell of it.
+                # Cancelled tasks do not hear of its error, nor shall the loop report it.
                 self._fetching.add_done_callback(self._failed)
             if await self._fetched():
                 return True

@@ -17,7 +17,7 @@ T = TypeVar("T")
 SLICE: Final = 64
 #: Puts after which the clock is looked at.
 LOOK_EVERY: Final = 16
-#: The time that all tasks together put in one turn of the loop. Behind it each task that is ready
+#: The time that all tasks together put in one turn of the loop. After it each task that is ready
 #: does one put more.
 BUDGET_S: Final = 0.002
 #: Tasks that go on in one turn of the loop.

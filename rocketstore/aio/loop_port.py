@@ -132,7 +132,7 @@ class LoopPort:
         return future
 
     def _ask_for_flush(self) -> None:
-        # Behind the tasks that are about to run: all of their puts share the sync.
+        # After the tasks that are about to run: all of their puts share the sync.
         if not self._flush_asked:
             self._flush_asked = True
             self.loop.call_soon(self._request_flush)
@@ -228,7 +228,7 @@ class LoopPort:
     # ---- end ----
 
     def close(self) -> None:
-        """Who waits for arrivals is woken and finds the store closed. Idempotent."""
+        """Wakes tasks that wait for arrivals, which find the store closed. Idempotent."""
         self.closed = True
         if self.native.closed:
             return

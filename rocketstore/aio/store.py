@@ -426,7 +426,7 @@ class Store:
         try:
             async with Place(
                 port.turn
-            ):  # who waits for room goes first, as far as the log takes it
+            ):  # puts that wait for room go first, as far as the log takes them
                 port.closed = True
                 await port.idle()
             ending = self._threads.submit(end)

@@ -45,7 +45,7 @@ class PutRequest(NamedTuple):
 class Writer:
     """Puts messages into one topic; made by `store.writer(topic, …)`, used by any task of its loop.
 
-    The topic is looked at with the first put, which tells what is wrong with it. Messages of one
+    The topic is looked at with the first put, which says what is wrong with it. Messages of one
     task keep their order, and so do puts that are begun one after the other without an await
     between them.
 

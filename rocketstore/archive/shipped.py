@@ -3,7 +3,7 @@
     {"version": 2, "archives": {"s3://lake/orders": [[0, 3221225472, 2774501893]]}}
 
 A retention that keeps what was not shipped reads it. It is a note, so it may lack what an archive
-has: a shipment by a user who may not write here leaves none. It never says more than a manifest
+has: a shipment by a user that may not write here leaves none. It never says more than a manifest
 said: each shipment writes the whole range list of its archive once the manifest is in place.
 
 A range has the checksum of a `LogPlace` at its end. It counts while the log has these bytes: a log

@@ -1,4 +1,4 @@
-"""Writes the manifest of an archive, and tells whether the archive is of this log."""
+"""Writes the manifest of an archive, and checks that the archive is of this log."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ class ArchiveWriter:
         return found
 
     def _check_log(self, files: LogFiles, end: int) -> bool:
-        """Whether the newest segment that both have is the same: the last piece of it tells. False:
+        """Whether the newest segment that both have is the same, by the last piece of it. False:
         they have none in common. ConfigError: it is not, or the log ends before the archive."""
         manifest, size = self.manifest, files.size
         newest, text = manifest.segments[-1], ""
         starts = set(files.starts())
-        # One that is listed and not there by now was trimmed meanwhile: the one before, or none, tells.
+        # One that is listed and gone by now was trimmed meanwhile: the one before counts, or none.
         common = [
             (s, file)
             for s in manifest.segments
@@ -124,7 +124,7 @@ class ArchiveWriter:
         reason."""
         if self.manifest.store and is_noted(layout, self._objects.name, self.manifest):
             return ""
-        # Only a uuid could tell that the log goes on what RocketMQ wrote and has removed since.
+        # Only a uuid could show that the log goes on what RocketMQ wrote and has removed since.
         noted = "whose note of shipments, rocketstore/shipped.json, does not fit"
         why = noted if self.manifest.store else "which has no name"
         return f"has no segment in common with this log, {why}"

@@ -1,4 +1,4 @@
-"""A scan as a dataset of pyarrow: who reads it says which columns and rows, and the scan reads no
+"""A scan as a dataset of pyarrow: its reader says which columns and rows, and the scan reads no
 other columns."""
 
 from __future__ import annotations

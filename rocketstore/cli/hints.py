@@ -81,8 +81,8 @@ def in_commands(text: str, *, spark: bool = False) -> str:
 
 
 def remedy(report: VerifyReport, options: Mapping[str, object]) -> list[str]:
-    """What mends the faults that `verify` found: a line for those that no command mends, then the
-    command that comes first. None without a fault.
+    """What repairs the faults that `verify` found: a line for those that no command repairs, then
+    the command that comes first. None without a fault.
 
     `options`: those that the caller gave, by flag.
     """
@@ -98,7 +98,7 @@ def remedy(report: VerifyReport, options: Mapping[str, object]) -> list[str]:
     return lines
 
 
-#: What no command mends, by kind and code.
+#: What no command repairs, by kind and code.
 _BY_HAND: Final[dict[tuple[FaultKind, str], str]] = {
     (
         "log",
@@ -155,7 +155,7 @@ OF_COPY: Final = (
 )
 #: Kinds of faults whose commands no copy takes.
 NOT_IN_COPIES: Final[set[FaultKind]] = {"log", "lost", "broker", "offsets"}
-#: Codes of faults that no command mends.
+#: Codes of faults that no command repairs.
 NO_COMMAND: Final = ("record-crc", "in-the-way", "twice", "name", "stray", "side-file", "role")
 _RESTORE: Final = "restore what the log lacks from a copy, or "
 

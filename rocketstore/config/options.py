@@ -1,6 +1,6 @@
 """The options of a store: one table with all that is known of each.
 
-`help(rocketstore.StoreConfig)` and `docs/options.md` are made from it. RocketMQ's names stand in
+`help(rocketstore.StoreConfig)` and `docs/options.md` are made from it. RocketMQ's names are in
 `rocketmq_options.OPTIONS`, from which its settings are read.
 """
 

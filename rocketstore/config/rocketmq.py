@@ -94,7 +94,7 @@ def _ignored(java: str, value: str, option: Option | None) -> IgnoredOption:
 
 
 def _log_directories(properties: Mapping[str, str]) -> dict[str, str]:
-    """Where the log lies. What lies under the broker's root is told from there, so that a copy of a
+    """Where the log lies. Paths under the broker's root are relative to it, so that a copy of a
     store does not lead to the log of its model."""
     root = properties.get("storePathRootDir", "").strip()
     found = {}

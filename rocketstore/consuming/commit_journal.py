@@ -2,8 +2,8 @@
 
 A commit costs one write in place and one sync, however many groups there are; the JSON, a new file
 each time, costs several. The file is a ring of blocks, each with its own checksum and number, so a
-torn write harms no commit before it, and a block that is changed or lacks can be told from one that
-was never written. Every few seconds, when the ring is full and at close, the commits are merged
+torn write harms no commit before it, and a changed or missing block differs from one that was never
+written. Every few seconds, when the ring is full and at close, the commits are merged
 into the JSON, which RocketMQ reads.
 
 Each file says how far the other one has come. The JSON names the first block whose commits it

@@ -109,7 +109,7 @@ class QueueCursors:
         self._stored = dict(stored)
         self._by_id: dict[int, Cursor] = {}
         self._order: list[Cursor] = []
-        self._told = False  # whether a topic that is not there was told of
+        self._told = False  # whether a topic that is not there was logged
         self._turn = 0
         self._turns = 0
         self._batch = PolledBatch([], None)

@@ -112,7 +112,7 @@ class ConsumerOffsets:
         Raises:
             ReadFailedError: the file is beyond its limits; it may be good, and a writer replaces it.
         """
-        # In front of the file: a merge between the two looks leaves the file as the newer one.
+        # Before the file: a merge between the two looks leaves the file as the newer one.
         journal = Journal(self._layout.group_offsets)
         path = self._layout.consumer_offsets
         document = document_in(path, read_json(path, whole=not self._read_only))

@@ -114,7 +114,7 @@ def read_together(
     merged: dict[str, object], said: object, journal: Journal, *, ours: bool
 ) -> tuple[dict[str, object], int, tuple[str, ...]]:
     """The table with the commits that it lacks; the first block of the journal whose commits it
-    lacks, as the JSON says, 0 where it does not; and what shows that one of the two files is not as
+    lacks, as the JSON says, 0 where it does not; and what shows that either file is not as
     rocketstore left it, in sentences. With such a doubt all half messages and their ends are read again.
 
     `merged`, `said`: table and member of the JSON. `ours`: no other program wrote the store since.
@@ -146,8 +146,8 @@ def _with_commits(
     merged: dict[str, object], commits: Collection[Moved], *, sound: bool, ours: bool
 ) -> dict[str, object]:
     """The table with the commits that it lacks. `sound`: all of them are newer. Else another program
-    has stored a newer offset where the table no longer holds what a commit found there, and that
-    one counts; where it holds none and the store is `ours`, it was lost."""
+    has stored a newer offset where the table no longer holds what a commit found there, and its
+    offset counts; where it holds none and the store is `ours`, it was lost."""
     table = dict(merged) if commits else merged
     base = {key: dict(offsets_of(merged.get(key))) for key in {one.key for one in commits}}
     for key, queue_id, was, now in commits:

@@ -330,7 +330,7 @@ class SucceedingEngine(Engine):
     """A reader of a dead store, until a program writes: then it follows that.
 
     What was recovered in memory never moves. So the reader looks at `lock` whenever it finds
-    nothing, and opens the store again behind the same `Reader` once a writer has come, or has come
+    nothing, and opens the store again for the same `Reader` once a writer has come, or has come
     and gone. Consumers keep their positions: recovery in memory and on disk find the same messages.
     Where they do not, the reader says so.
 
@@ -390,7 +390,7 @@ class SucceedingEngine(Engine):
     def _look(self) -> None:
         """Raises StoreReplacedError where the store is another one."""
         if isinstance(self._now, FollowingEngine) or self._guard.closed:
-            return  # that one looks itself
+            return  # such an engine looks itself
         with self._looking():
             if isinstance(self._now, FollowingEngine) or self._guard.closed:
                 return

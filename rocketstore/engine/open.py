@@ -309,7 +309,7 @@ def _open_follower(
 def _wait_until_ready(path: str, layout: StoreLayout, follower: Follower, wait_s: float) -> None:
     """Until the store is recovered: an empty view would look like an empty store. Then until what
     was acknowledged before the open is in its queues: the writer dispatches in a thread of its own.
-    One that stands does not keep readers from what it did."""
+    A dispatcher that makes no progress does not keep readers from what it did."""
     deadline = time.monotonic() + wait_s
     acknowledged: int | None = None
     while True:

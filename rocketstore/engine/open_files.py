@@ -80,7 +80,7 @@ def load_log(request: Request) -> tuple[MappedFileQueue, tuple[str, ...]]:
 
 def fit_config(request: Request, log: MappedFileQueue, *, ours: bool) -> StoreConfig:
     """Sizes are those of the files; one that was given and disagrees is an error. `ours`:
-    rocketstore wrote last, so store.json tells what files had before any was cut."""
+    rocketstore wrote last, so store.json says what files had before any was cut."""
     config = request.options.config
     changes: StoreOptions = {}
     if not log.files:
@@ -230,7 +230,7 @@ def check_file_limit(config: StoreConfig) -> None:
 
 
 def _index_shape(layout: StoreLayout, state: StoreState | None) -> Shape | None:
-    """The shape of the newest index file that tells it, else the remembered one.
+    """The shape of the newest index file that shows it, else the remembered one.
 
     One that is larger than usual counts only where a file has it: the slots of a new file take disk
     from the start, a gigabyte by two numbers in a small file that nothing else confirms.

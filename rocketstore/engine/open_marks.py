@@ -144,7 +144,7 @@ def _index_from(found: Found, own: OwnCheckpoint | None) -> int | None:
 
 def _lacks_ends(found: Found, own: OwnCheckpoint, index: IndexStore) -> bool:
     """Whether our index lacks keys of the log, as an older copy of a file does. At its end and
-    between two files only a clean stop tells."""
+    between two files only a clean stop shows it."""
     if not any(not segment.header().empty for segment in index.files):
         return False  # then our checkpoint counts none
     stopped = found.clean and own.clean and own.cut < 0 and own.indexed >= own.flushed

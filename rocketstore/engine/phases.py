@@ -109,7 +109,7 @@ class Claimed:
     run_id: bytes
 
     def told(self, request: Request) -> Progress | None:
-        """Tells the caller how far a long step is, and readers that find the store unfinished."""
+        """Reports how far a long step is: to the caller, and to readers of the unfinished store."""
         page, caller = self.page, request.options.on_recovery
         if page is None:
             return caller
@@ -130,7 +130,7 @@ class Loaded:
     #: Whether some files of the log differ in length from the others.
     odd_sizes: bool
     config: StoreConfig
-    #: Files of the log that had vanished, and sizes of new files that no file tells, one sentence
+    #: Files of the log that had vanished, and sizes of new files that no file shows, one sentence
     #: each.
     guesses: tuple[str, ...]
     state: StoreState | None
@@ -332,7 +332,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
     if whole or report.mode != "clean":
         opening.stop.changes()
         if queues.truncate(report.end, whole=whole) and report.mode == "clean":
-            queues.forget_ends()  # they count the units that pointed behind the log
+            queues.forget_ends()  # they count the units that pointed beyond the log
     gaps = GapBudget(sum(file.size for file in recovered.log.files))
     report = _made_good(opening, recovered, report, gaps)
     # A log that was lost begins again further on: there is nothing to dispatch before it.

@@ -159,7 +159,7 @@ class Guest(Protocol):
 
 
 class Ending:
-    """Whether services end. Whoever makes one then uses the store no more."""
+    """Whether services end. A thread that makes one then uses the store no more."""
 
     def __init__(self) -> None:
         self.begun = False

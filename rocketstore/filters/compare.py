@@ -1,7 +1,7 @@
 """How two values compare: as Java does in RocketMQ's filter, to the last conversion.
 
 Properties are texts. Where one meets a number it is read as a number of that very type: as one of 32
-bits beside a constant of 32 bits, so that "10.5" beside 10 is an error, and a number beside 10.0. An
+bits with a constant of 32 bits, so that "10.5" is an error with 10, and a number with 10.0. An
 error anywhere means that the message does not match, as a broker has it.
 """
 

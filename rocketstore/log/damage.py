@@ -12,7 +12,7 @@ __all__ = ["Damage", "ValidRun"]
 @dataclass(frozen=True, slots=True)
 class Damage:
     """A range that holds no record that can be believed, although it was durable or valid records lie
-    after it. `topics`: of the lost records, as far as their headers tell."""
+    after it. `topics`: of the lost records, as far as their headers show."""
 
     start: int
     end: int

@@ -97,7 +97,7 @@ class Master:
 
     @property
     def proves(self) -> bool:
-        """Whether a replica has to prove who it is."""
+        """Whether a replica has to prove its identity."""
         return self.key is not None or _asks_for_certificates(self.tls)
 
 

@@ -117,7 +117,7 @@ class ReplicationStatus:
     #: younger than 1.5 times its `heartbeat_every`. What is under way to it, it cannot know.
     caught_up: bool = False
     #: Of a replica: why it stopped, or its store takes nothing, as the disk keeps it from then until it
-    #: goes on; also for who opens it for reading. Empty: it goes on, or never did.
+    #: goes on; also for a process that opens it for reading. Empty: it goes on, or never stopped.
     stopped: str = ""
     #: Of a replica that stopped (`error`): the next open cuts off what is not of the master's
     #: history, and goes on.

@@ -1,6 +1,6 @@
 """Where a reader of scans has come, and whether a log is still the one in which it came there.
 
-A number alone does not tell. A copy that was put back has the name of the store that it was made of,
+A number alone does not say. A copy that was put back has the name of the store that it was made of,
 and may have grown beyond the place since. So a bookmark carries `last`, the record before its place.
 """
 

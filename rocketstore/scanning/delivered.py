@@ -1,5 +1,5 @@
 """The rows of a scan as consumers are given messages. An inner batch of RocketMQ 5 is one record
-and several of them (format.md 4.2); prepared and rolled back records stand in the log, and no
+and several of them (format.md 4.2); prepared and rolled back records are in the log, and no
 consumer is given them."""
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How far streams are behind, in messages and seconds of each topic: Spark gives bytes of all
-topics.
+"""The lag of streams, in messages and seconds of each topic: Spark gives bytes of all topics.
 
-Spark tells a listener where a query has come. Spark does not say which store that is, so the caller
-names stores; the uuid in the offset tells which one is meant.
+Spark reports to a listener where a query has come. It does not say which store that is, so the
+caller names stores; the uuid in the offset says which one is meant.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class StreamLag:
-    """How far a stream is behind in one topic. `query`: its name, else its id. `seconds`: since the
+    """The lag of a stream in one topic. `query`: its name, else its id. `seconds`: since the
     oldest message that it has not read was stored; 0 without one. `bytes`: of the log, of all
     topics."""
 
@@ -73,7 +72,7 @@ class LagTable:
 
     @property
     def lags(self) -> list[StreamLag]:
-        """Of all queries that run, as they were last told."""
+        """Of all queries that run, as they were last counted."""
         # Without the lock, since a signal's handler may raise in the main thread, which asks.
         return [lag for lags in list(self._lags.values()) for lag in lags]
 
@@ -88,7 +87,7 @@ class LagTable:
         self.looked_at(query)
 
     def looked_at(self, query: str) -> None:
-        """Counts again how far a query is behind; it may have done nothing since."""
+        """Counts the lag of a query again; the query may have done nothing since."""
         with self._lock:
             name, places = self._queries.get(query, (query, {}))
         found: list[StreamLag] = []
@@ -174,7 +173,7 @@ def lag_listener(
     topics: str | Iterable[str] | None = None,
     report: Callable[[StreamLag], None] | None = None,
 ) -> StreamingQueryListener:
-    """A listener that knows how far streams over these stores are behind.
+    """A listener that knows the lag of streams over these stores.
 
         listener = spark.lag_listener("data/orders", topics="orders")
         session.streams.addListener(listener)
@@ -197,7 +196,7 @@ def lag_listener(
     table = LagTable([store_path(path) for path in paths], names, report)
 
     class LagListener(StreamingQueryListener):
-        """Hands what Spark tells to a `LagTable`."""
+        """Hands what Spark reports to a `LagTable`."""
 
         collect = staticmethod(table.collect)
 

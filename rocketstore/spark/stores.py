@@ -1,5 +1,5 @@
-"""Opens a store for reading, and tells it from another one under the same path; errors have
-codes."""
+"""Opens a store for reading, and distinguishes it from another one under the same path; errors
+have codes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _open(path: str, lossy: bool) -> Store:
 
 
 def store_uuid(path: str) -> str:
-    """What tells this store from another under the same path; empty where only RocketMQ wrote."""
+    """What distinguishes this store from others under its path; empty: only RocketMQ wrote."""
     name = os.path.join(path, "rocketstore", "store.json")
     with coded_errors("RS_READ_FAILED", path):
         try:

@@ -146,7 +146,7 @@ def repair(
     progress: Progress | None = None,
     **options: Unpack[StoreOptions],
 ) -> RepairReport:
-    """Reads every record, and mends what no record can be believed in.
+    """Reads every record, and repairs each range in which no record can be believed.
 
     The store is recovered first where it was not stopped cleanly, is locked meanwhile, and is
     stopped cleanly afterwards. Killed half-way it can be run again.
@@ -156,7 +156,7 @@ def repair(
             aside; no lock, no change.
         force: go on although segments of the log are missing, as for `rocketstore.open`.
         fill_missing: segments that are missing between others are lost for good: files of their
-            size take their place, and what pointed into them is mended. Without it such a segment
+            size take their place, and what pointed into them is repaired. Without it such a segment
             is named, and can still be restored. Where the log lacks its end, too, that takes
             `force`.
         progress: called with (what, bytes done, bytes in all).

@@ -40,7 +40,7 @@ Severity = Literal["error", "notice"]
 class Fault:
     """Something that is not as it should be. `position` counts bytes from the start of the file.
 
-    `code` names what it is within its kind, where that decides what mends it.
+    `code` names what it is within its kind, where that decides what repairs it.
     """
 
     file: str

@@ -62,7 +62,7 @@ __all__ = ["verify"]
 
 INDEX_SLOTS = 5_000_000
 INDEX_ENTRIES = 20_000_000
-#: Of a file of the log, bytes that its first record may have to tell the name of its file.
+#: Of a file of the log, bytes that its first record may have to show the name of its file.
 LOOK_BYTES = 1 << 20
 
 
@@ -94,7 +94,8 @@ def verify(
             lies outside of the store.
         allow_stale_crc: records whose own checksum does not hold are no faults where another
             program wrote: RocketMQ can put a record again with the checksum of the old one
-            (docs/durability.md#recovery). Nothing tells such a record from a changed one.
+            (docs/durability.md#recovery). Nothing distinguishes such a record from a
+            changed one.
 
     Raises:
         ConfigError: a shape of index files that none has; it says what is allowed.
@@ -306,7 +307,7 @@ def _foreign(layout: StoreLayout) -> Callable[[int], bool]:
 
 
 def _padding(layout: StoreLayout, *, growing: bool) -> Callable[[MappedFile, int], bool]:
-    """Whether stale bytes may stand after the last record: RocketMQ stopped last, and cleanly."""
+    """Whether stale bytes may be after the last record: RocketMQ stopped last, and cleanly."""
     if growing or layout.abort.exists() or rocketstore_wrote_last(layout):
         return lambda *_: False
     return partial(is_padding, layout)

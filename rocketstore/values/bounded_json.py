@@ -17,7 +17,7 @@ __all__ = ["LIMITS", "Limits", "TooLargeError", "parse_json", "weigh"]
 
 #: Entries that an object or a list counts for, besides the one that it is in.
 BRACKET: Final = 1
-#: Bytes that a character may take which is not ASCII, or stands as an escape.
+#: Bytes that a character may take which is not ASCII, or is written as an escape.
 WIDE: Final = 4
 #: Digits in a row; Python takes square time for them.
 DIGITS_MAX: Final = 64

@@ -36,7 +36,7 @@ class Clock(Protocol):
 
     def pause_s(self, due_ms: int) -> float | None:
         """Seconds to sleep before `due_ms` is looked at again: 0 once it is past; None: until the
-        clock is moved, of which `follow` tells."""
+        clock is moved, which `follow` reports."""
 
     def follow(self, follower: Follower) -> Callable[[], None]:
         """Calls `follower` now, and each time the clock was moved by hand, until what this returns
@@ -44,7 +44,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The wall clock of the system, which moves by itself: it tells no follower anything."""
+    """The wall clock of the system, which moves by itself: it calls no follower."""
 
     def __init__(self, read_ms: Callable[[], int] | None = None) -> None:
         """`read_ms`: what reads it, in ms; None: Python."""
@@ -61,7 +61,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved, for tests: `rocketstore.open(path, clock=…)`.
+    """A clock that moves only by hand, for tests: `rocketstore.open(path, clock=…)`.
 
     Store times, the born times that a put does not give, and whatever a store does at a time of its
     own follow it. It may be shared by several stores, and moved from any thread: what waits for a

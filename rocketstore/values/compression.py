@@ -1,7 +1,7 @@
 """Bodies that the producer compressed: RocketMQ's clients do so above 4 KiB and say it in
 `sys_flag`.
 
-The store keeps and checks the compressed bytes. Who wants the plain ones asks for them here.
+The store keeps and checks the compressed bytes. Callers that want the plain ones ask for them here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _lz4(body: bytes, most: int) -> bytes | None:
 
 
 def _zstd(body: bytes, most: int) -> bytes | None:
-    # The only reader that tells a cut stream has no limit of its own: it is fed in small pieces.
+    # The only reader that reports a cut stream has no limit of its own: it is fed in small pieces.
     stream = _module("Zstandard", "zstandard").ZstdDecompressor().decompressobj()
     plain = bytearray()
     for at in range(0, len(body), ZSTD_STEP_BYTES):

@@ -1,12 +1,17 @@
-"""Pages for users do without the words that docs/glossary.md refuses, and name what they name as the glossary does."""
+"""Pages for users, and comments of the product, do without the words that docs/glossary.md refuses."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.structure.source_tree import shown, sources, text_of
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.quick
@@ -20,6 +25,12 @@ REFUSED = (
 LIST = "## Words that are not used"
 WORDS = re.compile(rf"\b({'|'.join(REFUSED)})\b", re.IGNORECASE)
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)|^#[^\n]*$", re.MULTILINE | re.DOTALL)
+
+#: Rooms of the product whose old comments still have refused words.
+OLD_ROOMS = ("csrc", "rocketstore/_native")
+SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".c", ".h")
+CYTHON_PROSE = re.compile(r'"""[\s\S]*?"""|#[^\n]*')
+C_PROSE = re.compile(r"/\*[\s\S]*?\*/|//[^\n]*")
 
 
 def pages() -> list[str]:
@@ -42,13 +53,46 @@ def test_a_page_has_no_refused_word(page: str) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
-def test_a_package_has_no_refused_word() -> None:
-    """At the head of a package, as on a page: what it is for, and what each of its modules is."""
-    found = []
-    for path in sorted((ROOT / "rocketstore").rglob("__init__.py")):
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        plain = re.sub(r"`[^`\n]*`|^ +\w+\.?\w*(, \w+)*:? ", "", text, flags=re.MULTILINE)
-        found += [f"{path.relative_to(ROOT)}: {word}" for word in WORDS.findall(plain)]
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).parent.parts
+    return "/".join(parts[:2]) if parts[0] == "rocketstore" else parts[0]
+
+
+def product() -> dict[str, list[Path]]:
+    """The files of each room."""
+    found: dict[str, list[Path]] = {}
+    for path in sources("rocketstore", "csrc", suffixes=SUFFIXES):
+        found.setdefault(room_of(path), []).append(path)
+    return found
+
+
+def prose_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Comments and docstrings of a file, each with the number of its first line."""
+    text = text_of(path)
+    if path.suffix in (".py", ".pyi"):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+        lines = text.splitlines()
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str())):
+                    yield node.lineno, "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    else:
+        for found in (C_PROSE if path.suffix in (".c", ".h") else CYTHON_PROSE).finditer(text):
+            yield text.count("\n", 0, found.start()) + 1, found[0]
+
+
+@pytest.mark.parametrize("room", sorted(set(product()) - set(OLD_ROOMS)))
+def test_code_has_no_refused_word(room: str) -> None:
+    """In comments and docstrings; text in backticks is code."""
+    found = [
+        f"{shown(path)}:{number}: {word}"
+        for path in product()[room]
+        for first, part in prose_of(path)
+        for number, line in enumerate(part.splitlines(), first)
+        for word in WORDS.findall(re.sub(r"`[^`\n]*`", "", line))
+    ]
     assert not found, "\n" + "\n".join(found)
 
 

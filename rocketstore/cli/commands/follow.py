@@ -113,7 +113,7 @@ def command(
 ) -> int:
     """Keeps STORE a copy of the store whose master listens at HOST:PORT, until Ctrl-C.
 
-    Shows once a second how far the copy is, how far behind, and how fast, when that changed. A
+    Shows once a second how far the copy is, its lag, and its rate, when that changed. A
     connection that breaks is made again. The last line after Ctrl-C says how far the copy is. What
     a copy has and its master has not is cut there, goes to rocketstore/quarantine, and has a line
     of its own. Ends with 3 where the two have different bytes or histories, and where the master

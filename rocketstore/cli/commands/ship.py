@@ -35,7 +35,7 @@ def command(
     have.
 
     URI is s3://bucket/prefix, gs://…, hdfs://…, file:///directory, or the path of a directory.
-    Names the messages that it leaves behind in the segment that is not full yet; that is no error,
+    Names the messages that it leaves in the segment that is not full yet; that is no error,
     exit code 0. With --tail that part goes, too, and the next run replaces it. Where segments of
     the log are missing, ships those that are there, says how many messages the queues know that
     are not there, and ends with 3. Refuses another log than that of the archive. Where both have

@@ -23,7 +23,7 @@ NEVER: Final = 2**63 - 1
 
 
 class BlocksAhead:
-    """Asks `SegmentBlocks` for blocks of the segments in `queue`, and tells `log` of them; calls
+    """Asks `SegmentBlocks` for blocks of the segments in `queue`, and reports them to `log`; calls
     `on_more` after some were reserved ahead."""
 
     def __init__(

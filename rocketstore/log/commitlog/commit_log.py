@@ -53,7 +53,7 @@ NEXT_SEGMENT_AT = 0.5
 #: so the pages of a burst are ready soon.
 MARK_FIRST_BYTES = 64 << 10
 MARK_EVERY_BYTES = 4 << 20
-#: Distance to the next mark, bytes, after a batch that one call wrote. The call made no pages
+#: Distance to the next mark, bytes, after a batch written by one call. The call made no pages
 #: ready, and puts need some soon. A mark at the populator's last page would slow single puts.
 MARK_WRITTEN_BYTES = 512 << 10
 #: Divisor of the bound on unflushed bytes; from that part on a flush begins before its interval.

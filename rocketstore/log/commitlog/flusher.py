@@ -210,7 +210,7 @@ class Flusher(Worker):
 
     def collect(self) -> None:
         """Takes over what native flushes have noted. Any thread but the flusher's: waits for what
-        that one has taken and not counted yet."""
+        the flusher has taken and not counted yet."""
         with self._collecting():
             self._take_over()
 

@@ -91,8 +91,8 @@ class RunningFlags:
         return bool(self._bits & reason)
 
     def set(self, reason: Reason, cause: BaseException | str, *, newest: bool = False) -> bool:
-        """Put `reason` in force; whether it was already. The first cause stays, or the `newest` is
-        told, while the reason is in force throughout."""
+        """Put `reason` in force; whether it was already. While it is in force its first cause
+        stays; `newest`: this one replaces it."""
         check_single(reason)
         with self._lock():
             there = reason in self._states

@@ -226,7 +226,7 @@ class Dispatcher(Worker):
                 goes_on, offset = self._leave_segment(segment, offset)
             elif reason == native.FAULT:
                 goes_on = self._faulted(offset)
-            elif reason in (native.END, native.BAD_RECORD):  # zeros in front of records are damage
+            elif reason in (native.END, native.BAD_RECORD):  # zeros before records are damage
                 goes_on, offset = self.skip_damage(offset)
             else:
                 goes_on, offset = self._help(reason, offset)

@@ -134,7 +134,7 @@ class _Look:
         self._native.add_queue(raw, queue_id, ignored=ignored)
 
     def _point(self, record: _Record) -> bool:
-        """Tells the native walk where the unit of a record lies; False where no file has it."""
+        """Shows the native walk where the unit of a record lies; False where no file has it."""
         raw, queue_id, queue_offset = record[:3]
         queue = self._queues.get(os.fsdecode(raw), queue_id)
         place = None if queue is None or queue_offset < 0 else _place(queue, queue_offset)

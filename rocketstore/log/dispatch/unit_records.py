@@ -1,6 +1,6 @@
 """The record that a unit points to, and whether it has the unit's place.
 
-A unit is what a queue says; only its record tells whether it is the queue's own.
+A unit is what a queue says; only its record shows whether it is the queue's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waits a moment for the process that writes a store, where queues or index are behind its log."""
+"""Waits a moment for the process that writes a store, where queues or index lack its records."""
 
 from __future__ import annotations
 

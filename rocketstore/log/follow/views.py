@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FollowerIndex", "FollowerPositions"]
 
-#: Entries of the index that one look at a live store takes.
+#: Entries of the index that each look at a live store takes.
 PIECE: Final = 64
 
 

@@ -93,7 +93,7 @@ class IndexSegment:
         self, file: MappedFile, shape: Shape, *, allocated: int = 0, plausible: bool = True
     ) -> None:
         self.file = file
-        #: Whether header, first and last entries and their slots told the same when it was opened.
+        #: Whether header, first and last entries and their slots agreed when it was opened.
         self.plausible = plausible
         #: Device and inode of the file that was opened; (0, 0) of one that was made here.
         self.identity = (0, 0)
@@ -116,7 +116,7 @@ class IndexSegment:
         try:
             found = os.lstat(self.file.path)
         except OSError:
-            return True  # opening it tells what is the matter
+            return True  # opening it says what is the matter
         return (found.st_dev, found.st_ino) != self.identity
 
     @property

@@ -45,7 +45,7 @@ def tags_hash(message: Message) -> int:
 def has_tag_entries(
     layout: StoreLayout, shape: tuple[int, int], find: Callable[[int], MappedFile | None]
 ) -> bool | None:
-    """Whether the index of a store has the tags of its newest records; None: nothing tells.
+    """Whether the index of a store has the tags of its newest records; None: nothing shows it.
 
     `find` gives the file of the log that has a physical offset.
     """

@@ -85,8 +85,8 @@ def _model_of(path: Path) -> os.stat_result:
 
 
 def open_plain_file(path: Path) -> int:
-    """A descriptor to read a plain file. ValueError for anything else; never waits for one who
-    writes into a pipe."""
+    """A descriptor to read a plain file. ValueError for anything else; never waits for the
+    writer of a pipe."""
     fd = syscalls.open(os.fspath(path), os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         syscalls.close(fd)

@@ -32,7 +32,7 @@ def open_fixed_file(path: str, size: int, holds: str) -> int:
         if os.fstat(fd).st_size < size:
             _extend(fd, path, size, holds)
             syscalls.fsync(fd)
-        # Also of a file that is whole: who made it may have been killed before this.
+        # Also of a whole file: the process that made it may have been killed before this.
         syscalls.sync_directory(parent)
     except BaseException:
         syscalls.close(fd)

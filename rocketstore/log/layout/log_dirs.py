@@ -34,8 +34,8 @@ NAME_THEM: Final = HINTS["directories"]
 
 
 def gap_text(start: int, end: int) -> str:
-    """Which segments are missing between two others. Whoever finds the gap says the same, so that
-    it is told once."""
+    """Which segments are missing between two others. Each check that finds the gap says the same,
+    so that it is reported once."""
     return f"between {start} and {end}"
 
 

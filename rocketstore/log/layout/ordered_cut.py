@@ -1,4 +1,4 @@
-"""A cut that somebody ordered: the log is to end at a record, and what is behind it is sound.
+"""A cut that was ordered: the log is to end at a record, and what is after it is sound.
 
 A copy of a log may have records that the log it copies has lost. Recovery itself never cuts at a
 whole record (decision 0031), so the order is a file of its own. It is on the disk before anything

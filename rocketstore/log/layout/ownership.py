@@ -119,7 +119,7 @@ def check_owner(layout: StoreLayout) -> None:
 
 def _linked_queues(root: str) -> Iterator[str]:
     """Links in place of directories of topics and of queues. No reader follows them; a writer would
-    make, change and remove files behind them."""
+    make, change and remove files through them."""
     topics = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as entries:
         topics = list(entries)

@@ -18,7 +18,7 @@ OWN_OFFSET_AT: Final = 28
 
 
 def is_padding(layout: StoreLayout, file: MappedFile, position: int) -> bool:
-    """Whether what stands at `position`, where the log ends, may be such bytes: zeros from the end
+    """Whether what is at `position`, where the log ends, may be such bytes: zeros from the end
     of the page on, and no record that names this place, which would be a damaged one.
 
     Only for a store that RocketMQ stopped cleanly.

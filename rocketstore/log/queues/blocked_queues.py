@@ -34,7 +34,7 @@ class BlockedQueues:
     speaks of units, so the next open looks for those that are missing."""
 
     def __init__(self, layout: StoreLayout, *, writes: bool) -> None:
-        """`writes`: readers in other processes are told."""
+        """`writes`: a state file names the queues to readers in other processes."""
         self._layout = layout
         self._writes = writes
         self.places: dict[Place, str] = {}

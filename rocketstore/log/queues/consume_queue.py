@@ -260,7 +260,7 @@ class ConsumeQueue:
             files = self._snapshot()
             while files and files[-1].start_offset >= self.end.value * UNIT_SIZE:
                 self._files.remove_from(files[-1].start_offset)
-                self._find_end()  # there may be no file in front of it, or one with fewer units
+                self._find_end()  # there may be no file before it, or one with fewer units
                 files = self._snapshot()
             self._min_for = -1
         self.sync(numbers[0], numbers[-1] + 1)

@@ -248,7 +248,7 @@ class ConsumeQueueStore:
     def note_rebuilt(self, log_end: int, take_gap: Callable[[str, int, int], None]) -> None:
         """After a rebuild: drops the saved ends. Offsets above the last message were already
         assigned, so pre-blank units fill them. `take_gap(queue, end, saved end)` raises
-        UnitRefusedError where the log cannot have lost so many messages."""
+        UnitRefusedError where the log cannot have lost that many messages."""
         if self.ends.log_end > log_end:
             return
         filled = []

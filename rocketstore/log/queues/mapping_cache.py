@@ -17,7 +17,7 @@ __all__ = ["POINTED_MAX", "MappingCache"]
 POINTED_MAX: Final = MAPPED_FILES_MAX * 54 // 100
 #: Mapped files of this process, count; above it queues that rest give theirs back.
 MANY_FILES: Final = MAPPED_FILES_MAX - POINTED_MAX
-#: Queues examined each time that one maps its files, count.
+#: Queues examined each time a queue maps its files, count.
 LOOKS: Final = 8
 
 

@@ -120,7 +120,7 @@ class NextFiles:
         if new.named:
             new.discard()
             return False
-        if new.start_offset != start:  # meanwhile the dispatcher has made that one itself
+        if new.start_offset != start:  # meanwhile the dispatcher has made the file itself
             new = new.moved_to(self._files.directory, start)
         if self._lasted_s < POPULATED_S:
             with contextlib.suppress(OSError):  # only speed is lost

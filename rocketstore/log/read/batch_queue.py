@@ -112,8 +112,8 @@ class BatchQueue:
             return self._unit(self._end - 1).physical_end if self._end > self._first else -1
 
     def from_offset(self, queue_offset: int, most: int) -> Sequence[BatchUnit]:
-        """Up to `most` units from the one on that has a queue offset or, where that one is missing,
-        the next ones."""
+        """Up to `most` units from the one on that has a queue offset or, where it is missing, the
+        next ones."""
         with self._lock():
             self._refresh()
             numbers = range(self._kept, self._end)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_end", "batch_time", "disagreement", "fetch_batches", "record_of"]
 
-#: Most records that one fetch reads, a count.
+#: Most records that a fetch reads, a count.
 MOST_UNITS: Final = 512
 
 

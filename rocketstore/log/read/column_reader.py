@@ -37,7 +37,7 @@ __all__ = [
     "SegmentFiles",
 ]
 
-#: Log that one native call walks without a row, bytes; between two calls Python runs signal
+#: Log that a native call walks without a row, bytes; between two calls Python runs signal
 #: handlers.
 STRIDE_BYTES = 64 << 20
 #: Reasons for a range without a file: lost, or below the begin of a log that was trimmed since.
@@ -309,7 +309,7 @@ class ColumnWalk:
             return offset
         if status == "end":
             if offset > self.end and self.whole:
-                # Who chose `end` believed in a record there that is a part of this one.
+                # The caller that chose `end` took a part of this record for a record.
                 raise CorruptRecordError(self.end, "length")
             return offset
         if status == "blank":

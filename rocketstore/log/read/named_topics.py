@@ -1,5 +1,5 @@
-"""Topics that users name to read: a name that cannot be is refused, one that is not there is told
-of once."""
+"""Topics that users name to read: a name that cannot be is refused, one that is not there is
+logged once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["check_listed", "check_named", "require_queue", "tell_missing"]
 
 logger = logging.getLogger(__name__)
 
-#: What was told of, as (path of the store, topic), and how many of them are kept.
+#: Topics that were logged, as (path of the store, topic), and how many of them are kept.
 _told: set[tuple[str, str]] = set()
 TOLD_MAX: Final = 10_000
-#: Names in the text of an error, and names that one of them is compared with.
+#: Names in the text of an error, and names that the first of them is compared with.
 SHOWN_MAX: Final = 3
 COMPARED_MAX: Final = 1000
 

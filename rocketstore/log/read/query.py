@@ -100,7 +100,7 @@ def query_by_key(
     gets each record that the index proposes and that does not hold, once.
 
     Raises: ReadFailedError: without `on_damage`, after the last message: an entry points beyond the
-        log, where nothing of that record is left that tells whether it was an answer."""
+        log, where nothing of that record is left that shows whether it was an answer."""
     damaged: dict[int, str] = {}
 
     def told(error: CorruptRecordError) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILTER_UNITS", "UnitPlace", "messages_at", "next_file", "note_place"]
 
-#: Units that one fetch reads for a filter that takes none of them; 16,000 bytes, as RocketMQ reads.
+#: Units that a fetch reads for a filter that takes none of them; 16,000 bytes, as RocketMQ reads.
 FILTER_UNITS: Final = 800
 #: Greatest tags code that is a hash; times are greater.
 LAST_HASH: Final = (1 << 31) - 1

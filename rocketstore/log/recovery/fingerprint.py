@@ -77,7 +77,7 @@ def discard_checkpoint(
 
 
 def judge_checkpoint(own: OwnCheckpoint, log: MappedFileQueue) -> Verdict:
-    """Compares a checkpoint with the log. Says nothing about who wrote last (D-01)."""
+    """Compares a checkpoint with the log. Which program wrote last, it does not say (D-01)."""
     why = _contradiction(own, log)
     if why:
         return Verdict(False, False, False, why)

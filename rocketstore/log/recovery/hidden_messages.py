@@ -123,7 +123,7 @@ def with_unplaced(
 
 def _may_lack_files(queue: ConsumeQueue, queues: ConsumeQueueStore, *, clean: bool) -> bool:
     """Whether a queue has odd files, or begins or ends where a file does: what is lost may be the
-    file before, or its next one. After a clean stop `queue_ends` tells of that, after a crash only
+    file before, or its next one. After a clean stop `queue_ends` shows that, after a crash only
     the log does."""
     try:
         begin, each = queue.min_offset, queue.units_per_file

@@ -162,7 +162,7 @@ def with_set_back(
 
 
 def with_guesses(report: RecoveryReport, guesses: Sequence[str]) -> RecoveryReport:
-    """The report with the sizes of new files that no file tells among its notes, each logged."""
+    """The report with the `guesses` of an open among its notes, each logged."""
     for one in guesses:
         logger.warning("%s", one)
     return dataclasses.replace(report, notes=(*report.notes, *guesses)) if guesses else report

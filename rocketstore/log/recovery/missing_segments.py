@@ -49,7 +49,7 @@ def missing_segments(layout: StoreLayout) -> list[str]:
 
 def has_both_ends(layout: StoreLayout) -> bool:
     """Whether a log that lacks files lacks them in between only: it begins and ends where our
-    checkpoint and the queues say. A reader comes to such a hole, and is told there."""
+    checkpoint and the queues say. A reader that comes to such a hole reports it."""
     files = list_log(layout)
     if not files or linked_segments(layout):
         return False

@@ -54,7 +54,7 @@ MANIFEST_VERSION = 1
 PIECES_PER_COPY = 1000  #: Longest state file, bytes: none is read that is longer.
 STATE_BYTES_MAX = 64 << 20
 
-#: A piece, and what else its entry of the manifest tells.
+#: A piece, and what else its entry of the manifest has.
 _Told = tuple[Piece, Mapping[str, Any]]
 
 
@@ -142,7 +142,7 @@ def keep_end_of_file(layout: StoreLayout, path: str, position: int, offset: int)
             end = os.fstat(source).st_size
             length = end - position
             syscalls.ftruncate(target, length)
-            # Holes stay holes: a length costs who sets it nothing.
+            # Holes stay holes: a program can set any length at no cost.
             while (data := syscalls.seek_data(source, position)) is not None and data < end:
                 begin = max(position, data - data % ALIGNMENT)
                 position = min(end, begin - begin % ALIGNMENT + BLOCK_BYTES)

@@ -145,7 +145,7 @@ class _Recovery:
         if marks.ours and self.verdict.speaks:
             self.own = marks.own
         elif marks.own is not None and not (marks.ours and self.verdict.missing):
-            unused = "our checkpoint is not used"  # what is missing is told already
+            unused = "our checkpoint is not used"  # what is missing is reported already
             why = f"{unused}: {self.verdict.why}"
             self.notes.append(why if marks.ours else f"rocketstore did not write last: {unused}")
         own = self.own
@@ -317,7 +317,7 @@ class _Recovery:
     def _limit(self, rules: Rules) -> int | None:
         """Where the log ends if that is known before the walk: a cut that was begun is finished
         where it was decided, and a clean log ends where it says. No cut was ever decided at a whole
-        record: that one is not believed (decision 0031)."""
+        record: such a cut is not believed (decision 0031)."""
         own = self.own
         if self.cut_at is not None:
             return self.cut_at
@@ -429,8 +429,8 @@ def _cut_that_fits(
 
 
 def _end_that_is_missing(log: MappedFileQueue, marks: Marks, verdict: Verdict) -> str:
-    """What the queues know of the end of a log that is not there, unless the checkpoint has told
-    it. After a crash as well: a file has its name before it has a record, a record before its
+    """What the queues know of the end of a log that is not there, unless the checkpoint says
+    so. After a crash as well: a file has its name before it has a record, a record before its
     unit."""
     derived, durable = marks.derived_end or 0, marks.own.flushed if marks.own else 0
     if marks.ours and verdict.missing and durable > log.end_offset:

@@ -1,8 +1,8 @@
 """Topics that come back with an open although a broker has deleted them.
 
 A broker that deletes a topic removes its consume queues and its row of `topics.json`; its messages
-stay in the log until that is trimmed. Nothing in a store tells such queues from lost ones, so an
-open makes them again (semantics K-95), and says which are in no `topics.json`.
+stay in the log until that is trimmed. Nothing in a store distinguishes such queues from lost ones,
+so an open makes them again (semantics K-95), and says which are in no `topics.json`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ LENGTH: Final = struct.Struct(">I")
 BINARY: Final = struct.Struct(">hBhii")
 JSON_HEADER: Final = 0
 BINARY_HEADER: Final = 1
-#: Bit of `flag` that tells answers from requests.
+#: Bit of `flag` that answers have and requests have not.
 IS_ANSWER: Final = 1
 
 

@@ -44,8 +44,8 @@ FIRST_WORD_S: Final = 10.0
 LAST_WORD_S: Final = 2.0
 #: What one read takes, bytes: acknowledgements are small, and what is read takes the loop.
 RECEIVE_BYTES: Final = 4 << 10
-#: Reads of acknowledgements that one piece of the log allows a replica, and that it may have saved up at
-#: most, counts. More reads are a flood.
+#: Reads of acknowledgements that each piece of the log allows a replica, and that it may have saved
+#: up at most, counts. More reads are a flood.
 ANSWERS: Final = 2
 ANSWERS_MOST: Final = 64
 #: Answers that wait to be sent, count: a peer that asks more and reads nothing is disconnected.
@@ -303,7 +303,7 @@ class ReplicaSender:
             await self._woken.wait()
 
     async def _send_offsets(self, offsets: SentOffsets) -> None:
-        """Sends what the groups of this store have, as far as the replica was not told."""
+        """Sends the offsets of this store's groups that the replica was not sent yet."""
         frames = self.link.offsets(await offsets.take())
         while (one := await in_thread(next, frames, None)) is not None:
             await self._channel.send([one])

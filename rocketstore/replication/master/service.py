@@ -135,7 +135,7 @@ class MasterService:
         self._log.group.end_copies(error)
 
     def _needs_from(self) -> int | None:
-        """Retention keeps what a replica is sent next, unless it is so far behind that no put waits
+        """Retention keeps what a replica is sent next, unless its lag is so large that no put waits
         for it: a replica that hangs does not fill the disk of its master."""
         return min((sender.position for sender in self._near().values()), default=None)
 

@@ -1,4 +1,4 @@
-"""A replica's end of RocketMQ's protocol, which says nothing of who the master is.
+"""A replica's end of RocketMQ's protocol, which does not identify the master.
 
 So this end proves what it can: it asks for bytes that it has, and goes on only where they are the
 same. `classic` has the frames.

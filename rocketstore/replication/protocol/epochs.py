@@ -126,7 +126,7 @@ def common_end(
 def promoted_twice(mine: Sequence[Epoch], theirs: Sequence[Epoch]) -> bool:
     """Whether two histories are in one term that may have begun with two promotions: neither of the
     two is right, and no machine can choose. Of one promotion both know an epoch, unless one of them
-    has lost bytes from before it, which nothing tells from the other case."""
+    has lost bytes from before it, which nothing distinguishes from the other case."""
     term = term_of(mine)
     if not term or term != term_of(theirs):
         return False
@@ -135,7 +135,7 @@ def promoted_twice(mine: Sequence[Epoch], theirs: Sequence[Epoch]) -> bool:
 
 
 def _with(epochs: Sequence[Epoch], end: int, term: int, run: int, start: int) -> tuple[Epoch, ...]:
-    """An epoch without a byte goes, but for the first of a term: it tells promotions apart."""
+    """An epoch without a byte goes, but for the first of a term: it distinguishes promotions."""
     kept = [one for one in epochs if one.start < end or (one.run == 0 and one.start == end)]
     return (*kept, Epoch(term, run, start, secrets.token_bytes(ID_BYTES)))[-EPOCHS_MAX:]
 

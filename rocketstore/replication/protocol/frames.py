@@ -1,7 +1,7 @@
 """The frames of rocketstore's own protocol: a header with two checksums, and a body.
 
 The first byte of a frame has its top bit set, which no offset of RocketMQ's protocol has. So either
-side tells a peer of the other protocol by its first byte.
+side recognizes a peer of the other protocol by its first byte.
 """
 
 from __future__ import annotations

@@ -134,12 +134,12 @@ class MasterLink(Link, Protocol):
 
     @property
     def replica_id(self) -> Hashable:
-        """Who the replica is, once the link is ready; None: the protocol does not say. Of two
+        """Identifies the replica, once the link is ready; None: the protocol does not say. Of two
         connections of one replica the newer one counts."""
 
     @property
     def data_most(self) -> int:
-        """Bytes of a log that one call of `data` may be given."""
+        """Most bytes of a log that a call of `data` may be given."""
 
     def data(self, offset: int, data: memoryview) -> Sequence[Buffer]:
         """A frame of the log's bytes from a physical offset on, all in one segment: in the order in

@@ -1,4 +1,4 @@
-"""Both ends of a connection in rocketstore's protocol: who may speak, of which log, from where on.
+"""Both ends of a connection in rocketstore's protocol: which peer may speak, of what log, from where.
 
     replica                          master
     HELLO  random number        →
@@ -311,7 +311,7 @@ class ReplicaSession(Session):
         return (frame(Kind.HELLO, self._hello),)
 
     def ask(self, offset: int) -> Sequence[Buffer]:
-        """Says where this log stands; it goes on at its end, whatever `offset` is."""
+        """Describes this log; it goes on at its end, whatever `offset` is."""
         store_id, epochs = self._store.identity
         begin, end, tail, digest, segment_bytes = self._store.log_tail()
         self._ask = Ask(

@@ -195,7 +195,7 @@ class CopiedLog:
 
     def sync_here(self) -> bool:
         """Brings what was received to the disk before it returns, where that is little, no flush is
-        under way, and the last one was quick: the loop stands still meanwhile. False: it is not.
+        under way, and the last one was quick: the loop waits meanwhile. False: it is not.
 
         Raises:
             OSError: the store has failed.

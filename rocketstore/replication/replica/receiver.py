@@ -156,7 +156,7 @@ class ClassicLogReceiver(LogReceiver):
         return True
 
     def _compared(self, event: Data) -> memoryview:
-        """The data behind what is compared. Empty data is none."""
+        """The data after what is compared. Empty data is none."""
         expected = self._asks if self._overlap is None else self._overlap.next
         if event.offset != expected and expected:
             raise ReplicationError(

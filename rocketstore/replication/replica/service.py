@@ -182,7 +182,7 @@ class ReplicaService:
             self._keep_stop(str(error))
 
     def _keep_stop(self, why: str) -> None:
-        """So that who looks at the files knows, too. It is told else where they cannot be written."""
+        """Stores the reason for readers of the files. Where that fails, the status still has it."""
         if why != self.kept_stop:
             self.kept_stop = why
             with contextlib.suppress(OSError, ReplicationError):
@@ -251,7 +251,7 @@ class ReplicaService:
         self._flushed.disarm()
 
     def came(self, size: int, receiver: LogReceiver) -> None:
-        """So many bytes came, or the master has nothing new."""
+        """`size` bytes came, or the master has nothing new."""
         if receiver.master_end or receiver.begun:
             self.master_end = max(receiver.master_end, self._copy.end)
         self.connected = receiver.begun  # with a lag that is known

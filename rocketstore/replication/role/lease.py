@@ -94,7 +94,7 @@ class FileLease:
 
     @contextlib.contextmanager
     def _file(self) -> Iterator[tuple[int, str, float]]:
-        """The locked file, who holds the lease, and until when."""
+        """The locked file, the holder of the lease, and until when it is held."""
         file = syscalls.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
             about = os.fstat(file)
@@ -147,7 +147,7 @@ class LeaseWatch:
 
 
 class _Clock(Worker):
-    """Closes the fence when the last known deadline has come, whatever holds up who asks."""
+    """Closes the fence when the last known deadline has come, whatever holds up the poller."""
 
     def __init__(self, fence: Fence) -> None:
         super().__init__("rocketstore-lease-clock", lambda error: fence.lease(repr(error)))

@@ -64,8 +64,8 @@ def take_plain_role(engine: WritingEngine) -> None:
 
 def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> ReplicationState:
     """Makes a store that was just opened a copy: an empty one, or one that is a copy. Durable when
-    this returns. A master that is to follow another one stays a master on the disk until that one
-    has accepted it, or has it cut: a wrong address changes nothing.
+    this returns. A master that is to follow another one stays a master on the disk until the new
+    master has accepted it, or has it cut: a wrong address changes nothing.
 
     `compares`: the copy compares its last bytes with those of the master, and has no history.
 
@@ -84,7 +84,7 @@ def take_replica_role(engine: WritingEngine, *, compares: bool = False) -> Repli
         become_copy(engine)
         state = ReplicationState(role="replica")
     elif compares and state.epochs:
-        # Its epochs would not tell who wrote what comes: it would be cut where they end.
+        # Its epochs would not name the writer of what comes: it would be cut where they end.
         raise ReplicaStoreError(
             f"{engine.path} has a history, which protocol='rocketmq' does not carry on: follow by "
             "protocol='rocketstore', or give the copy an empty directory of its own"

@@ -1,4 +1,4 @@
-"""`rocketstore/replication.json`: of which history a store is, in which role, and who wrote it.
+"""`rocketstore/replication.json`: a store's history, its role, and the masters that wrote it.
 
 The file is there once a store was a master or a replica. It is replaced as a whole, and one that
 cannot be read is an error: without it a replica would take puts, and a fenced master go on.
@@ -50,7 +50,7 @@ class ReplicationState:
 
     role: Role
     store_id: bytes = b""
-    #: Who wrote which part of the log; none of a replica of RocketMQ.
+    #: Which master wrote which part of the log; none of a replica of RocketMQ.
     epochs: tuple[Epoch, ...] = ()
     #: The term in which another store took the place of this master; None: it may take puts.
     fenced_by: int | None = None

@@ -67,7 +67,7 @@ class _Yielding:
     _at_once = 0
 
     async def _took(self, size: int) -> int:
-        """So many bytes went or came at once; gives `size`."""
+        """Notes that `size` bytes went or came at once; gives `size`."""
         self._at_once += size + CALL_BYTES
         if self._at_once >= YIELD_BYTES:
             self._at_once = 0
@@ -82,7 +82,7 @@ class _Plain(_Yielding):
         self.peer = peer
         self._sock = sock
         self._loop = asyncio.get_running_loop()
-        #: Where what comes next goes, and who waits for it.
+        #: Buffer for what comes next, and the future of the task that waits for it.
         self._wanted: tuple[memoryview, asyncio.Future[int]] | None = None
         self._watched = False
 

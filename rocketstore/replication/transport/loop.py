@@ -26,7 +26,7 @@ STOP_S: Final = 10.0
 
 
 class LoopThread:
-    """Runs one coroutine in an event loop of its own until it is told to stop, which cancels it."""
+    """Runs one coroutine in an event loop of its own until `stop`, which cancels it."""
 
     def __init__(self, name: str, main: Callable[[], Coroutine[None, None, None]]) -> None:
         self.name = name

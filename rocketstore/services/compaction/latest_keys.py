@@ -41,7 +41,7 @@ class LatestKeys:
         self._counts = [0] * parts
 
     def prefix(self, topic: str) -> bytes:
-        """What is hashed in front of a key of this topic."""
+        """What is hashed before a key of this topic."""
         return self._secret + topic.encode("utf-8", "surrogateescape") + b"\0"
 
     def add(self, keys: Sequence[bytes], marks: Sequence[int]) -> None:

@@ -29,7 +29,7 @@ FILLER_TOPIC: Final = "%"
 
 class NewLog:
     """The log begins at its second segment: RocketMQ reads a pre-blank as a record at 0, which must
-    lie in front of the log (format.md 6.3).
+    lie before the log (format.md 6.3).
 
     `finish` makes it so long that an open believes its gaps: `GapBudget` asks for bytes of log for
     each queue offset that is skipped. Segments are sparse, so those take no room on the disk.

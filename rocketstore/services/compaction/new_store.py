@@ -57,7 +57,7 @@ def check_into(into: str | os.PathLike[str], source: StoreLayout) -> str:
         raise ConfigError("into", given, "the path of a directory")
     way = given if os.path.isdir(given) else os.path.dirname(os.path.abspath(given))
     if os.path.isdir(way):
-        syscalls.close(syscalls.open_directory(way))  # refuses the link of a stranger
+        syscalls.close(syscalls.open_directory(way))  # refuses the link of another user
     path = os.path.realpath(given)
     roots = [os.path.realpath(one) for one in (source.root, *source.logs)]
     for root in roots:
@@ -137,7 +137,7 @@ class NewStore:
 
     def _check_closed(self, engine: Engine) -> None:
         """Raises StoreFailedError where the disk has not taken all of queues and index: the next
-        open would make them again, and nobody would have been told."""
+        open would make them again, and no error would have said so."""
         assert isinstance(engine, WritingEngine)
         why = None if engine.write.index is None else engine.write.index.degraded
         if why is not None or StoreLayout(self._store).abort.exists():

@@ -37,7 +37,7 @@ __all__ = ["Delivery"]
 
 logger = logging.getLogger(__name__)
 
-#: Messages of one level that one round delivers, before the other levels have their turn.
+#: Messages of one level that a round delivers, before the other levels have their turn.
 ROUND: Final = 256
 #: Reads of a message that fail before the others of its level go on without it.
 READS: Final = 5

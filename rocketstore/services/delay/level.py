@@ -63,7 +63,7 @@ class Level(Troubles):
         try:
             found = self.queue.fetch(self.next, 1).messages
         except (CorruptRecordError, ReadFailedError):
-            found = []  # it is told when the message is due
+            found = []  # the error is reported when the message is due
         ahead_ms = max((message.store_timestamp_ms - now_ms for message in found), default=0)
         if ahead_ms <= SLACK_MS:
             self._ahead_ms = 0

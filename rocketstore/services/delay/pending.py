@@ -319,7 +319,7 @@ class Delayed:
         return True
 
     def _timers(self) -> Timers:
-        """The timers, as of now. They stand still while the caller has their lock."""
+        """The timers, as of now. They do not change while the caller has their lock."""
         self._engine.check_open()
         service = self._service()
         if service is None:

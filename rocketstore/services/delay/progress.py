@@ -4,7 +4,7 @@
      "rocketstore": {"from": 4096, "log": [4096, 3735928559], "undelivered": {}},
      "crc": 2784128337}
 
-`offsetTable` has the next queue offset of each level, whose number stands without quotes. A broker
+`offsetTable` has the next queue offset of each level, whose number has no quotes. A broker
 passes over `crc`, which is a checksum (`own_json`), and over what `rocketstore` has:
 
 - `from`: copies of messages at or after these offsets lie in the log at or after this physical

@@ -46,8 +46,8 @@ class DelayService:
         self.delivery = Delivery(engine)
         self.timers = Timers(engine, stores=True)
         self._engine = engine
-        # Who takes the item out starts the thread; a lock would be left held by the exception of a
-        # signal's handler.
+        # The caller that takes the item out starts the thread; a lock would be left held by the
+        # exception of a signal's handler.
         self._turn = [None]
         self._start_again_s = 0.0
         self._over = False

@@ -30,7 +30,7 @@ __all__ = ["TimerDelivery"]
 
 logger = logging.getLogger(__name__)
 
-#: Messages that one round delivers, before the levels have their turn.
+#: Messages that a round delivers, before the levels have their turn.
 ROUND: Final = 256
 
 

@@ -1,6 +1,6 @@
 """`rocketstore/timers/state`: which messages of the timer topic wait, as of one moment.
 
-It is derived: without it, or where it is damaged or tells of another log, a start reads the timer
+It is derived: without it, or where it is damaged or of another log, a start reads the timer
 topic. It is replaced as a whole after everything that it speaks of is on disk:
 
 - `next`: messages of the timer topic below this queue offset are in it.

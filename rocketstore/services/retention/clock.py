@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 #: Smallest step ahead that is not believed at once, ms: as `log.commitlog.clock_monitor`.
 STEP_MS: Final = 10_000
-#: How long the clock must stand there, ms.
+#: How long the clock must stay there, ms.
 BELIEVED_AFTER_MS: Final = 3_600_000
 
 

@@ -203,7 +203,7 @@ class Commits:
 
     def _wait_for(self, appended: Appended) -> None:
         """Of several in a row without offsets, whose commits may not wait for the disk, the first
-        and the last are enough to tell how far all is done."""
+        and the last are enough to show how far all is done."""
         waiting = self._waiting
         if len(waiting) > 1 and not (waiting[-2].moves or waiting[-1].moves or appended.moves):
             waiting.pop()

@@ -95,7 +95,7 @@ def copy_fields(half: Message, *, committed: bool) -> MessageFields:
 
 
 def op_body(queue_offsets: list[int]) -> bytes:
-    """Without a comma at the end, so that one offset is read by RocketMQ 4 as well."""
+    """Without a comma at the end, so RocketMQ 4 reads a single offset, too."""
     return ",".join(map(str, queue_offsets)).encode("ascii")
 
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreTransaction"]
 
-#: Of a record beside its body and what describes it: fixed fields, checksum, blank, our property.
+#: Bytes of a record without its body and what describes it: fixed fields, checksum, blank, our
+#: property.
 RECORD_ROOM: Final = 256
 #: The same of the commit record.
 HEAD_ROOM: Final = 512
@@ -142,7 +143,7 @@ class StoreTransaction:
         """Adds the offsets of a consumer's group, which the commit stores; gives them.
 
         A second call for the same consumer replaces the first for the queues that it names. An
-        offset that another commit of the group has replaced meanwhile stays as that one stored it.
+        offset that another commit of the group has replaced meanwhile stays as stored there.
 
         Args:
             consumer: A consumer of this store, with a group; it must be open at the commit.

@@ -58,7 +58,7 @@ def import_(
 
 def parquet(session: SparkSession, source: str) -> DataFrame:
     """The rows of an export. Spark takes directories like `topic=007` for numbers: here they are
-    text. It takes file URIs as they stand: here they are decoded, as everywhere else."""
+    text. It takes file URIs as they are: here they are decoded, as everywhere else."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     if FILE.match(source):

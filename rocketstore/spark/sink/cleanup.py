@@ -126,8 +126,8 @@ def _directories(path: Path) -> list[Path]:
 
 
 def _entries(directory: Path) -> list[Path]:
-    """None where there is no directory, perhaps since now, or a link: what is behind it is not the
-    sink's."""
+    """Empty where there is no directory, or none any more, or a link: what a link leads to is not
+    the sink's."""
     try:
         if directory.is_symlink():
             return []

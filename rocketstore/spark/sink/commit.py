@@ -44,9 +44,9 @@ __all__ = ["commit", "commit_to"]
 
 logger = logging.getLogger(__name__)
 
-#: A sync is asked for each time so much was appended, and goes on while the next is appended; so
-#: many may be under way before they are waited for.
+#: Bytes appended from one sync to the next; a sync goes on while the next bytes are appended.
 STEP_BYTES = 16 << 20
+#: Syncs that may be under way before they are waited for, count.
 STEPS_AHEAD = 4
 FLUSH_TIMEOUT_S = 600.0
 

@@ -1,4 +1,4 @@
-"""Files that one thread of one process holds at a time.
+"""Files that a single thread of a single process holds at a time.
 
 The sink's journal has such a lock, although only the one process that holds the store may touch the
 journal: a thread that serves the store may still be at work when another thread has closed the

@@ -95,7 +95,7 @@ class Commit:
     files: tuple[Staged, ...] = field(default=())
     #: Count of frames that are in the log below `begin`: a resumed commit appends those after them.
     present: int = 0
-    #: Others put messages while the frames are appended: they may stand between them.
+    #: Others put messages while the frames are appended: these may lie between them.
     mixed: bool = False
 
     @property

@@ -174,7 +174,7 @@ def narrow_topics(found: dict[str, Any], topics: set[str]) -> bool:
 
 def narrow_queues(found: dict[str, Any], queue_ids: set[int]) -> bool:
     if any(queue_id < 0 for queue_id in queue_ids):
-        return True  # A scan cannot be asked for such a record; rows tell.
+        return True  # A scan cannot be asked for such a record; a test of the rows finds it.
     possible = {queue_id for queue_id in queue_ids if queue_id < QUEUE_ID_END}
     known = RecordFilter.of(queues=found.get("queues"))
     if known.queues_by_topic is not None:

@@ -1,4 +1,4 @@
-"""What tells a place of a checkpoint from the same number in another history of the same store.
+"""What distinguishes a place of a checkpoint from the same number in another history of its store.
 
 A copy that was put back has the name of the store that it was made of, and may have grown beyond
 the place since. So an offset carries `last`, the record before its place. Where the store is a master

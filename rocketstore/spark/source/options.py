@@ -168,7 +168,7 @@ class ReadOptions:
 
 
 def _check_archive(path: str, given: Mapping[str, str], stream: bool | None) -> None:
-    """What an archive cannot do: it has no queues, and nothing that tells of new messages."""
+    """What an archive cannot do: it has no queues, and nothing that reports new messages."""
     if stream:
         allowed = "a stream follows a store's directory; read an archive as a batch"
         raise bad_option("path", shown_uri(path), allowed)

@@ -59,7 +59,7 @@ class PassedBy:
                 return found, True
             place = last if last == end else record_start(store, last)
             before = record_before(store, place)
-            if before is not None:  # else nothing would tell another history
+            if before is not None:  # else nothing would show another history
                 self._begin, self._end, self._uuid = begin, place, uuid
                 self._mark = {"phys": place, "last": before}
         return place, False

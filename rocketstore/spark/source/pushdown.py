@@ -67,7 +67,7 @@ def answer_in(text: str) -> str | None:
 
 def conditions_of(found: Filter, fields: Sequence[Field]) -> tuple[Condition, ...] | None:
     """What a row must fulfil, all of it, for the filter to be true; None when only Spark can
-    tell."""
+    decide."""
     name = getattr(found, "attribute", ())
     field = next((f for f in fields if (f.name,) == tuple(name) and f.column), None)
     if field is None:

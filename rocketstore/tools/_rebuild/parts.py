@@ -236,7 +236,7 @@ def _dispatch(
 
 
 def _no_room(part: LogPart) -> DiskFullError:
-    """What the old queues and index take on the disk is about what the new ones need beside
+    """What the old queues and index take on the disk is about what the new ones need next to
     them."""
     layout = StoreLayout(Path(part.store))
     files = [*layout.consume_queue.glob("*/*/*"), *layout.index.glob("*")]

@@ -1,4 +1,4 @@
-"""Files of zeros where segments in the middle of a log are lost for good: a repair mends them as
+"""Files of zeros where segments in the middle of a log are lost for good: a repair treats them as
 any damage."""
 
 from __future__ import annotations

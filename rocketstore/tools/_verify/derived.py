@@ -59,7 +59,7 @@ def walk_index(
 ) -> None:
     """Every entry against its record; entries whose record has expired cannot be judged.
 
-    `shape`: slots and entries. `growing`: entries of records beyond the end may stand there, and
+    `shape`: slots and entries. `growing`: entries of records beyond the end may be there, and
     more come meanwhile.
     """
     index = IndexStore(layout, "read", *shape)
@@ -83,7 +83,7 @@ def walk_index(
 
 def _names(layout: StoreLayout) -> list[str]:
     try:
-        # A link of a stranger is refused, as one in place of the log is: nothing is known behind it.
+        # A link of another user is refused, as one in place of the log is: its target is not known.
         syscalls.close(syscalls.open_directory(os.fspath(layout.index)))
         return sorted(path.name for path in layout.index.iterdir())
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def check_checkpoint(
     layout: StoreLayout, own: OwnCheckpoint | None, facts: LogFacts, findings: Findings
 ) -> None:
     """Our checkpoint does not speak of bytes that are not there; RocketMQ's has its size. Where
-    other files tell of the same end, this is not named again."""
+    another fault names the same end, this is not named again."""
     path = str(layout.own_checkpoint)
     if own is not None and not findings.codes["tail"] and not findings.codes["end"]:
         behind = [

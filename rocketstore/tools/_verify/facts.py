@@ -29,7 +29,7 @@ class Scope:
     may have put a message again with the record checksum of another (docs/durability.md#recovery).
     `waits`: whether a record may have no unit yet: the next open, or the writer, makes it.
     `minimum`: where the log should begin. `padding`: whether stale bytes at a position of a file
-    may stand after the last record.
+    may be after the last record.
     """
 
     begin: int

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["scan_log", "walk_log"]
 
 BOTH_CHECKSUMS = VERIFY_BODY_CRC | VERIFY_RECORD_CRC
-#: Bytes of a file that one thread scans in one go.
+#: Bytes of a file that a thread scans in one go.
 PART_BYTES = 32 << 20
 
 
@@ -168,7 +168,7 @@ def begin_again(facts: LogFacts, place: tuple[str, int]) -> None:
     facts.queues[place] = QueueFacts(0, count, count)
 
 
-#: Of records that are behind others with their queue offsets.
+#: Of a record with queue offset 0 between others of its queue.
 STRAY: Final = "queue offset 0 follows others, which go on behind it"
 #: What a page holds after the last record of a log that RocketMQ wrote with `writeWithoutMmap`.
 PADDING: Final = "stale bytes behind the last record, up to the end of its page: RocketMQ's padding"

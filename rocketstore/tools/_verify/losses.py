@@ -3,7 +3,7 @@
 A unit that points to no record is of a lost message, where the log has a hole there and no other
 record with its queue offset. Any other such unit is wrong itself. One hole is one fault, however
 many units point into it: the walk of the log names it, but for the end of the log, which only queues
-and index can tell.
+and index can show.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def name_losses(queues: list[QueueSeen], facts: LogFacts, findings: Findings) ->
         for number, offset, size in zip(units.numbers, units.offsets, units.sizes, strict=True):
             hole = hole_at(facts.holes, offset)
             known = facts.queues.get((queue.topic, queue.queue_id))
-            # The end of the log has lost none of the messages in front of one that is there.
+            # The end of the log has lost none of the messages before one that is there.
             at_end = hole is not None and hole.end == OFFSET_MAX
             end = (OFFSET_MAX if garbage else known.next if known else -1) if at_end else -1
             if (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["has_queue", "name_without_queue", "note_without_queue"]
 
-#: Stands for bytes that are no UTF-8 in what is shown.
+#: Replaces bytes that are no UTF-8 in what is shown.
 MARK: Final = "\N{REPLACEMENT CHARACTER}"
 #: A topic follows the body, and that these bytes, where both hosts are IPv4 (format.md 2.1).
 BEFORE_BODY: Final = 88

@@ -38,7 +38,7 @@ STEP_UNITS = 8192
 
 @dataclass(frozen=True, slots=True)
 class QueueSeen:
-    """One queue as its units tell it. `own`: units of records that are of this queue by
+    """One queue as its units describe it. `own`: units of records that are of this queue by
     themselves. `bad`: units that are wrong, `dangling` among them."""
 
     topic: str
@@ -66,7 +66,7 @@ def walk_queues(
     *,
     growing: bool,
 ) -> list[QueueSeen]:
-    """Every unit of every queue. `growing`: units of records beyond the end may stand there."""
+    """Every unit of every queue. `growing`: units of records beyond the end may be there."""
     segments = tuple(facts.files[start] for start in sorted(facts.files))
     walks = [
         _QueueWalk(topic, queue_id, Path(path), segments, facts, findings, growing)
@@ -100,7 +100,7 @@ class _Look(NamedTuple):
     checked: tuple[int, int, int, int, int] | None
 
 
-#: What is wrong with a unit that points to no record: what that means, the whole log tells.
+#: What is wrong with a unit that points to no record: only the whole log shows what that means.
 _DANGLING: Final = "points to no record"
 
 #: The owner of the store has removed the file since it was listed: its records have expired.
@@ -155,7 +155,7 @@ class _QueueWalk:
 
     def _written(self, file: MappedFile) -> tuple[int, int]:
         """The units of a file as readers find them: those of the last file end at the first that
-        was not written. In a file before it zeros in front of the first kept unit end nothing."""
+        was not written. In an earlier file zeros before the first kept unit end nothing."""
         end = queue_file.written_units(file)
         units = file.size // UNIT_SIZE
         if end == units or file.start_offset == self.files[-1][0]:
