@@ -26,8 +26,6 @@ LIST = "## Words that are not used"
 WORDS = re.compile(rf"\b({'|'.join(REFUSED)})\b", re.IGNORECASE)
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)|^#[^\n]*$", re.MULTILINE | re.DOTALL)
 
-#: Rooms of the product whose old comments still have refused words.
-OLD_ROOMS = ("csrc", "rocketstore/_native")
 SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".c", ".h")
 CYTHON_PROSE = re.compile(r'"""[\s\S]*?"""|#[^\n]*')
 C_PROSE = re.compile(r"/\*[\s\S]*?\*/|//[^\n]*")
@@ -83,7 +81,7 @@ def prose_of(path: Path) -> Iterator[tuple[int, str]]:
             yield text.count("\n", 0, found.start()) + 1, found[0]
 
 
-@pytest.mark.parametrize("room", sorted(set(product()) - set(OLD_ROOMS)))
+@pytest.mark.parametrize("room", sorted(product()))
 def test_code_has_no_refused_word(room: str) -> None:
     """In comments and docstrings; text in backticks is code."""
     found = [
