@@ -213,7 +213,6 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="of the kills")
     parser.add_argument("--writer", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(words)
-    logging.getLogger("rocketstore").setLevel(logging.CRITICAL)  # each recovery has its lines
     if given.writer:
         write_until_killed(given.store, given.writer[0], int(given.writer[1]))
     topics = library(Path(sysconfig.get_path("stdlib")), given.files)
@@ -221,4 +220,5 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("rocketstore").setLevel(logging.CRITICAL)  # each recovery has its lines
     sys.exit(main())

@@ -22,10 +22,7 @@ from tests.corruption.mutations import Known
 __all__ = ["CALLS", "NO_STORE", "SLOW", "command_faces", "names"]
 
 #: Takes no store, and why.
-NO_STORE: Final = {
-    "bench": "makes stores of its own",
-    "spark demo": "makes stores of its own",
-}
+NO_STORE: Final = {"bench": "makes stores of its own"}
 ONE_CORE: Final = ("--master", "local[1]")
 #: Command → the words after it, each of these in turn. `STORE`: the store; `SIDE/…`: a path in a directory
 #: for what the command reads or writes besides; `MASTER`: the address of a sound master of the same history.
@@ -34,7 +31,6 @@ CALLS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("STORE", "SIDE/compacted", "--topic", "orders"),
         ("STORE", "SIDE/compacted", "--topic", "orders", "--dry-run"),
     ),
-    "demo": (("--store", "STORE", "--kills", "0", "--files", "1"),),
     "follow": (("MASTER", "STORE", "--until-caught-up", "--connect-timeout", "1", "--json"),),
     "get": (("STORE", "0"),),
     "ingest": (("STORE", "SIDE/lines", "--topic", "later", "--durability", "os"),),

@@ -15,7 +15,7 @@ from rocketstore.log.layout.json_files import read_json_file
 from rocketstore.log.layout.log_place import LogPlace
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.recovery import progress as recovery
-from rocketstore.replication import state as replication
+from rocketstore.replication.role import state as replication
 from rocketstore.services.delay import progress as delays
 from rocketstore.services.retention.events import EventLog, RetentionEvent
 from rocketstore.values.bounded_json import LIMITS
