@@ -19,11 +19,11 @@ Modules for more: `aio` (asyncio), `columns` (names and types of columns), `conf
 `replication` (masters and replicas), `spark`, `testing` (for tests of programs that use a store),
 `tools` (verify, repair, rebuild), `cli` (the command line).
 
-A program imports from here and from these modules. All other modules are inner ones: `api`,
-`store`, `writer`, `consumer`, `completion_port` and
-`shipping` hold what is exported; `services` what works upon a store; `puts`, `consuming` and
-`scanning` what happens in a put, a poll and a scan; then come `engine`, `log`, `archive`, `stats`,
-`values` and `_native`, as docs/architecture.md draws them.
+A program imports from here and from these modules. All other modules are inner ones, also where
+faces (`aio`, `spark`, `cli` and the like) use names of theirs: `api`, `store`, `writer`,
+`consumer`, `completion_port` and `shipping` hold what is exported; `services` what works upon a
+store; `puts`, `consuming` and `scanning` what happens in a put, a poll and a scan; then come
+`engine`, `log`, `archive`, `stats`, `values` and `_native`, as docs/architecture.md draws them.
 
 Names are imported when they are first used: `import rocketstore` alone loads nothing else of the
 package.

@@ -23,7 +23,7 @@ Modules, in reading order:
     consumer: `Consumer` and `Following`: a thread fetches, the loop hands out.
     store_transaction: `StoreTransaction`: messages and offsets together, from threads.
 
-A face: it uses what `rocketstore` exports, and nothing imports it.
+A face: it uses exported names of the library, and nothing imports it.
 """
 
 from rocketstore.aio.consumer import Consumer, Following

@@ -1,7 +1,6 @@
 """The functions that users call: `open`, `scan` and `ship`.
 
-The package `rocketstore` exports them; nothing of the library imports them but `tools` and the
-faces.
+The package `rocketstore` exports them; nothing else of the library imports them but `tools`.
 
 Read in this order:
     open: checks the arguments of `rocketstore.open`, and has the engine open the store.
@@ -9,5 +8,4 @@ Read in this order:
     ship: opens the store that `rocketstore.ship` copies; `rocketstore.shipping` copies it.
 
 Imports: `open` needs the engine and `rocketstore.store`; `scan` and `ship` open a store by `open`.
-Only `tools`, the faces and the package itself may import these modules.
 """

@@ -12,8 +12,8 @@ Entry: `main`, called by the console script and by `__main__`. Read in this orde
 - `streams`: the package of `tail` and `ingest`.
 - `spark_session`: a session for one command of `rocketstore spark`.
 
-Nothing imports this package but `spark.submit`. It imports exported names of the library, and
-`spark` late: the start of a command costs click and the names of errors.
+Nothing imports this package but `__main__` and `spark.submit`. It imports exported names of the
+library, and `spark` late: the start of a command costs click and the names of errors.
 """
 
 from __future__ import annotations

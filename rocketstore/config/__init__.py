@@ -14,7 +14,8 @@ To add an option: a field in `options`, its type in `typed_options`, a row in
 `rocketmq_options` where RocketMQ has it; then `python -m tests.docs.option_table` and `python -m
 tests.docs.test_compatibility_doc`.
 
-Every part above `values` may import this package. It imports `values` and `errors` only.
+Every higher floor may import this package. It imports `values`, `errors` and the sizes of records
+and units (`_native.format.constants`).
 """
 
 from rocketstore.config.store_config import StoreConfig

@@ -1,7 +1,7 @@
 """What happens in a put that has more than one body: batches, columns, frames, whole messages.
 
 A put of one body, and a batch of one queue, are native (`rocketstore._native`, class Writer);
-`rocketstore.writer` adds columns and tickets to them. `rocketstore.store_puts` calls the rest:
+`rocketstore.writer` adds columns and tickets to them. `rocketstore.store` calls the rest:
 
     put_batch: `NewMessage` and `Store.put_batch`: messages of several topics, back to back.
     put_columns: `Store.put_columns`: columns of messages, checked as a whole, then appended.

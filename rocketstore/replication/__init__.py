@@ -14,8 +14,8 @@ Read in this order; each part imports only parts before it:
     broker: a package, state of a RocketMQ broker that is not in its log.
     open: how an open makes a store a master or a copy. status: how far master and copies are.
 
-Imports: the engine, the store and services. The log knows three things of replication: an append of
-bytes as they are, how far each number of copies has come, and the puts that wait for it.
+Imports: services, the engine and lower floors. The log knows three things of replication: an append
+of bytes as they are, how far each number of copies has come, and the puts that wait for it.
 """
 
 from __future__ import annotations

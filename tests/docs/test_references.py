@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import pkgutil
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -43,6 +44,8 @@ ANCHOR = re.compile(r"([\w./-]+\.md)#([\w-]+)")
 PAGE = re.compile(r"\b((?:bench|docs|tests)/[\w/-]+\.(?:md|csv|json))\b")
 #: Papers that are not in the repository.
 PAPER = re.compile(r"\b(?:DESIGN|STYLE)(?:\.md| \d)[\d.]*")
+#: A module or a name of the library in backticks, from the top or from a room that has no namesake.
+NAME = re.compile(r"`((?:rocketstore|_native|engine|log|services|tools|values)(?:\.\w+)+)")
 #: What begins a line of a comment.
 COMMENT = re.compile(r"\n[ \t]*(?:#:?|\*|//)?[ \t]*")
 
@@ -132,6 +135,35 @@ def test_every_citation_leads_somewhere() -> None:
         for citation in unresolved(path, text_of(path))
     ]
     assert wrong == [], "\n" + "\n".join(wrong)
+
+
+def is_there(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(f"rocketstore.{name.removeprefix('rocketstore.')}")
+    except ImportError:  # of an extra that is not installed; what is not there is an AttributeError
+        return True
+    except AttributeError:
+        return False
+    return True
+
+
+def test_every_name_of_the_library_is_there() -> None:
+    """Decisions and the changelog may name what was there once."""
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    pages += [path for path in DOCS.rglob("*.md") if path.parent.name != "decisions"]
+    named = {
+        (path, name)
+        for path in (*pages, *sources("rocketstore", "csrc", suffixes=SUFFIXES))
+        for name in NAME.findall(text_of(path))
+    }
+    assert len(named) > 150, "the finder of names found nearly none"
+    wrong = [f"{path.relative_to(ROOT)}: {name}" for path, name in named if not is_there(name)]
+    assert wrong == [], "\n" + "\n".join(sorted(wrong))
+
+
+@pytest.mark.parametrize("name", ["rocketstore.no_such", "rocketstore.log.no_such.read", "log.no"])
+def test_a_name_that_is_not_there_is_found(name: str) -> None:
+    assert not is_there(name)
 
 
 @pytest.mark.parametrize("name", ["format", "semantics"])

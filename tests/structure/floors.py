@@ -50,10 +50,10 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 RANK = {room: floor for floor, (_, rooms) in enumerate(FLOORS) for room in rooms}
 
-#: Faces use names that `rocketstore` and its public packages export, nothing else.
+#: Faces use names that `rocketstore` and the packages below export, nothing else.
 FACES = frozenset(("aio", "arrow", "cli", "metrics", "spark", "testing"))
-#: Packages whose `__all__` a face may use, beside `rocketstore` itself.
-PUBLIC_PACKAGES = frozenset(
+#: Packages whose `__all__` a face may use. Programs use fewer: `rocketstore/__init__.py` lists them.
+OPEN_TO_FACES = frozenset(
     f"rocketstore.{name}"
     for name in (
         *("archive", "arrow", "columns", "config", "consuming", "errors", "filters", "message"),

@@ -36,7 +36,7 @@ def first_sentence(path: Path) -> str:
     else:
         doc = ast.get_docstring(ast.parse(text)) or ""
     paragraph = " ".join(doc.split("\n\n")[0].split())
-    sentence = re.split(r"(?<=[.:])\s", paragraph)[0].rstrip(".:")
+    sentence = re.split(r"(?<=[.])\s", paragraph)[0].rstrip(".")
     return sentence.replace("|", "\\|")
 
 

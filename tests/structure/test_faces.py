@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from tests.structure.floors import PUBLIC_PACKAGES
+from tests.structure.floors import OPEN_TO_FACES
 
 pytestmark = pytest.mark.quick
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.quick
 NEEDS = {"rocketstore.arrow": "pyarrow", "rocketstore.metrics": "prometheus_client"}
 
 
-@pytest.mark.parametrize("package", sorted(PUBLIC_PACKAGES))
+@pytest.mark.parametrize("package", sorted(OPEN_TO_FACES))
 def test_packages_have_the_names_that_they_export(package: str) -> None:
     pytest.importorskip(NEEDS.get(package, "rocketstore"))
     module = importlib.import_module(package)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure.floors import module_graph
 from tests.structure.source_tree import ROOT, shown, sources, text_of
 
 pytestmark = pytest.mark.quick
@@ -34,6 +35,23 @@ def test_the_docstring_names_every_module(package: Path) -> None:
     assert LINES_MIN <= text.count("\n") + 1 <= LINES_MAX, f"{text.count(chr(10)) + 1} lines"
     words = set(re.findall(r"\w+", text))
     assert parts(package) - words == set()
+
+
+@pytest.mark.parametrize("package", ["log", "replication"])
+def test_a_part_imports_parts_before_it_in_the_list(package: str) -> None:
+    """As these docstrings say."""
+    text = docstring(ROOT / "rocketstore" / package)
+    assert "imports only parts before it" in text
+    heads = re.findall(r"(?:^(?:- |    )|(?<=\. )|(?<=`, ))`?(\w+)`?(?=[:,])", text, re.MULTILINE)
+    order = {part: heads.index(part) for part in parts(ROOT / "rocketstore" / package)}
+    up = [
+        f"{module} imports {target}"
+        for module, targets in module_graph().items()
+        for target in targets
+        if module.startswith(start := f"rocketstore.{package}.") and target.startswith(start)
+        if order[module.split(".")[2]] < order[target.split(".")[2]]
+    ]
+    assert not up, "\n" + "\n".join(up)
 
 
 def test_every_folder_with_code_is_a_package() -> None:

@@ -1,8 +1,8 @@
 """The end of the log: one record or a batch appended, and flushed for all that wait. Entry: `appender.Log`.
 
 `Log` is the only writer of the wrote position. Under the flush lock of `GroupCommit` one thread at a time moves
-`flushed`: the flusher (`log.commitlog`), or a put that waits alone. Imports `os`, `format` and `sync`; only `put`
-may import it.
+`flushed`: the flusher (`log.commitlog`), or a put that waits alone. Imports `os`, `format` and `sync`; of native
+folders, only `put` may import it.
 
 Read in this order:
     put_result            what a put gives back: offsets, ids, the promise that was met
@@ -10,7 +10,7 @@ Read in this order:
     appender              the log as an appender sees it: its segment, its limits, its lock
     try_append.pxd        an append that never waits, for event loops
     copies                puts that wait for the disks of other machines
-    group_commit          one sync for all puts that wait (D-05)
+    group_commit          one sync for all puts that wait (D-12)
     direct_write          a record written around the mapping where its pages are not there yet
     page_populator        pages of the next part of the log, made ready in the background
     zero_fill             zeros written to the next file while the disk is idle

@@ -10,8 +10,8 @@ Read in this order:
 
 Without a module of its own: `queue_table.pxd`, how the table of queues of the first and the last one grows.
 
-A queue or a file that is not open yet ends a walk with a reason; `rocketstore.log.dispatcher` opens it and
-goes on. A damaged record ends it, too: the walk never passes over one.
+A queue or a file that is not open yet ends a walk with a reason; `rocketstore.log.dispatch.dispatcher` opens
+it and goes on. A damaged record ends it, too: the walk never passes over one.
 """
 
 from typing import Final

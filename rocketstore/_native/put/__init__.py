@@ -1,7 +1,7 @@
 """Puts: arguments of Python become records, one or thousands with one call. Entry: `writer.Writer`.
 
 Here arguments are checked, texts encoded and refused with a message that names the argument; the append is
-`append`'s. Imports all lower folders; nothing native imports it.
+`append`'s. Imports all lower folders but `dispatch`; nothing native imports it.
 
 Read in this order:
     body_buffers      bytes of a body, held for the time of a call

@@ -15,6 +15,6 @@ Read in this order:
 - `running_flags`: the reasons why a store refuses puts or reads.
 - `clock_monitor`: reports steps of the wall clock (D-28).
 
-`engine` builds the parts; `log.recovery` and tools may import `checkpoint`. Flusher, committer and
-checkpointer are one thread each. Positions: flushed <= committed <= wrote.
+Every higher floor may import it; `engine` builds the parts. Flusher, committer and checkpointer are
+one thread each. Positions: flushed <= committed <= wrote.
 """

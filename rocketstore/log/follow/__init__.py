@@ -15,6 +15,6 @@ Read in this order:
 - `catching_up`: waits a moment for a writer whose queues or index lag.
 - `views`: the positions and the index that a follower shows its store.
 
-The engine and tools import it. Nothing here has a thread. Any thread may use a
+Every higher floor may import it. Nothing here has a thread. Any thread may use a
 follower: one lock guards what it knows of the writer and of the log, each queue has its own.
 """

@@ -11,6 +11,6 @@ Read in this order:
 - `soundness`: whether an open can believe an index, and what becomes of one that it cannot.
 - `tag_entries`: whether the store's index has entries for tags, as RocketMQ writes them since 5.4.
 
-`log.dispatch`, `log.follow`, the engine and tools may import it. The dispatcher is the one thread
-that writes entries; any thread may query.
+Every higher floor may import it. The dispatcher is the one thread that writes entries; any thread
+may query.
 """

@@ -23,6 +23,6 @@ Read in this order:
 - `file_system`: what the file system allows (D-39).
 - `destroy`: removes a store, and nothing else.
 
-Every other part of the log may import it; it imports `_native`, `errors` and `values` only. Nothing
-here has a thread. Files that change are changed under the store's lock.
+Every higher floor may import it; it imports `_native`, `errors` and `values` only. Nothing here has
+a thread. Files that change are changed under the store's lock.
 """

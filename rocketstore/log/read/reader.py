@@ -1,7 +1,7 @@
 """Reading a queue: units to records, with RocketMQ's read statuses (format 16).
 
 A reader works on a `ReadSource`: the store of this process, or a store that another process writes
-(`log.follower`). It keeps no state of its own, so any number of threads may share one.
+(`log.follow.follower`). It keeps no state of its own, so any number of threads may share one.
 """
 
 from __future__ import annotations

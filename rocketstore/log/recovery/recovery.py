@@ -74,7 +74,7 @@ def recover(
 ) -> RecoveryReport:
     """Finds the end of a loaded log and makes it safe to append there.
 
-    With `log.access` "write" the disk is changed, and `checkpoint` is where our checkpoint goes;
+    With the access "write" the disk is changed, and `checkpoint` is where our checkpoint goes;
     with "private" or "read" nothing is, and no bytes make it raise. `on_foreign(start, end)` is
     called before a checkpoint is stored, with the range that another program may have written.
 

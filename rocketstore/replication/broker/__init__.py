@@ -10,6 +10,6 @@ Read in this order:
     side_files: the files of the copy that they become.
     service: the thread that asks now and then.
 
-Imports: the protocol's channel, the engine, the offsets of groups and of delay levels. Nothing of a
-broker is believed that can be checked.
+Of replication it imports the transport and the settings. Nothing of a broker is believed that can be
+checked.
 """

@@ -11,5 +11,5 @@ Read in this order:
     sender: one connected replica.
     service: the thread that accepts replicas.
 
-Imports: the protocol, the transport, the role of the store and the engine.
+Of replication it imports the protocol, the transport, the settings and the role of the store.
 """

@@ -8,6 +8,6 @@ Read in this order:
     offsets: the frames of what a master has stored for its groups.
     handshake: which peer may go on. session: where a copy goes on.
 
-Imports: errors and checksums. Each end belongs to one thread; nothing of a peer is believed that can
-be checked.
+It imports no other part of replication. Each end belongs to one thread; nothing of a peer is believed
+that can be checked.
 """

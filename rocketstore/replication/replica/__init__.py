@@ -10,5 +10,5 @@ Read in this order:
     receiver: what one connection asks for, compares and appends.
     service: the thread that follows the master.
 
-Imports: the protocol, the transport, the role of the store and the engine.
+Of replication it imports the protocol, the transport, the settings and the role of the store.
 """

@@ -9,5 +9,5 @@ Read in this order:
     promotion, lease: which store is the master, by hand or by a system outside.
     history: what a reader keeps of a history, to find out later whether the log was cut.
 
-Imports: the protocol's epochs, the engine and services; no network.
+Of replication it imports the protocol's epochs. It uses no network.
 """

@@ -9,5 +9,5 @@ Read in this order:
     channels: connections, made and accepted, with TLS and without.
     limits: what peers may cost this process.
 
-Imports: system calls, locks and the type of what a protocol sends.
+Of replication it imports the type of what a protocol sends (`protocol.link`).
 """

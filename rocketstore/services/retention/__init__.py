@@ -1,6 +1,8 @@
 """Retention: whole segments leave the front of the log by age, size or use of the disk.
 
-It decides which segments go; `engine.trim` removes them. No lower floor imports it.
+It decides which segments go; `engine.trim` removes them. A segment has messages of all topics, so one
+rule is for all of them: rules per topic are refused (decision 0036). Of lower floors only `store`
+imports it, for `Store.retention`.
 
 Read in this order:
 

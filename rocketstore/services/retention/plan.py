@@ -1,4 +1,7 @@
-"""A plan: which segments go, and why each of the others stays. Pure: it is made from `Facts`."""
+"""A plan: which segments go, and why each of the others stays. Pure: it is made from `Facts`.
+
+A segment has messages of all topics, so a plan knows no topic (decision 0036).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`Retention`: what may leave the front of a log, and what keeps it there."""
+"""`Retention`: what may leave the front of a log, and what keeps it there.
+
+One rule is for all topics. `check_retention` refuses rules per topic; decision 0036 says why.
+"""
 
 from __future__ import annotations
 

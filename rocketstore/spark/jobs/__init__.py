@@ -15,7 +15,8 @@ They share `parts` (parts of a log as tasks), `reading` and `writing` (frames fr
 `parquet_files` (files of an export), `export_note` (how far one has come) and `system_topics`
 (topics of RocketMQ's own services, which jobs leave out).
 
-Imported by `cli` only. A job may import `spark.source` and `spark.sink`, and no other job.
+`cli` runs the jobs; `spark.frame` uses `reading`. A job may import `spark.source` and
+`spark.sink`, and no other job.
 """
 
 from rocketstore.spark.jobs.audit import audit

@@ -17,5 +17,5 @@ this order:
 - `sink`: Spark's writers. `shards`, `shard_writing`, `shard_sink`: a bulk load, one new store for
   each task.
 
-Imported by `spark.data_source`, `spark.jobs`; `spark.source` imports `shards` of it.
+It imports nothing of `spark.source`, which imports `shards` of it and no more.
 """

@@ -12,5 +12,5 @@ The modules that decide need no Spark, and their tests none. Read in this order:
   (where a batch may end), `passed` (what it looks at and does not want), `history` (whether a
   checkpoint is of this log) and `group_offsets` (progress as offsets of a consumer group).
 
-Imported by `spark.data_source`, `spark.frame` and `spark.jobs`; not by `spark.sink`.
+Of `spark.sink` it imports `shards` only. The sink imports nothing of it.
 """
