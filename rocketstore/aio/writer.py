@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 
-class PutRequest(NamedTuple):
-    """A message that waits to be put, with the arguments of `Writer.put`."""
+class Content(NamedTuple):
+    """What a message says: arguments of `Writer.put`, in the order of the native put."""
 
     body: Body
     tags: str | None
@@ -38,6 +38,12 @@ class PutRequest(NamedTuple):
     flag: int
     born_time: Timestamp | None
     shard_key: str | None
+
+
+class PutRequest(NamedTuple):
+    """A message that waits to be put."""
+
+    content: Content
     durability: Durability | None
     delay_level: Any  # or the time of its own that `submit` was given
 
@@ -140,9 +146,8 @@ class Writer:
                 return future
             if placed != NOT_PUT:
                 return port.placed(placed, future)
-        request = PutRequest(
-            body, tags, keys, properties, flag, born_time, shard_key, durability, delay_level
-        )
+        content = Content(body, tags, keys, properties, flag, born_time, shard_key)
+        request = PutRequest(content, durability, delay_level)
         place = Place(port.turn, functools.partial(self._put_now, request))
         place.task = task = put_task(self._put(place, request), port.loop)
         task.add_done_callback(place.leave)
@@ -168,9 +173,8 @@ class Writer:
         delay: Any = delay_level
         if deliver_at is not None or deliver_after is not None:
             delay = (await self._opened())._delay(delay_level, deliver_at, deliver_after)
-        request = PutRequest(
-            body, tags, keys, properties, flag, born_time, shard_key, durability, delay
-        )
+        content = Content(body, tags, keys, properties, flag, born_time, shard_key)
+        request = PutRequest(content, durability, delay)
         return await self._append(Place(self._port.turn), request)
 
     async def put_batch(
@@ -248,7 +252,9 @@ class Writer:
         if self._writer is None or port.closed or port.full:
             return None
         future: PutFuture[PutResult] = PutFuture(loop=port.loop)
-        placed = port.native.put(self._writer, *request[:-1], future, request.delay_level)
+        placed = port.native.put(
+            self._writer, *request.content, request.durability, future, request.delay_level
+        )
         return None if placed == NOT_PUT else port.placed(placed, future)
 
     async def _append(self, place: Place, request: PutRequest) -> PutFuture[PutResult]:
@@ -261,18 +267,12 @@ class Writer:
             port.native.check_durability(level)
             await port.room()
             port.check()
-            result = port.native._put_now(writer, *request[:-2], request.delay_level)
+            result = port.native._put_now(writer, *request.content, request.delay_level)
             if result is None:
                 # The log itself is full, or its next segment is not there yet: that blocks.
                 result = await port.put(
                     writer.put,
-                    request.body,
-                    tags=request.tags,
-                    keys=request.keys,
-                    properties=request.properties,
-                    flag=request.flag,
-                    born_time=request.born_time,
-                    shard_key=request.shard_key,
+                    **request.content._asdict(),
                     durability="memory",
                     delay_level=request.delay_level,
                 )

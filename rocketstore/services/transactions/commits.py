@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY: Final = 1000
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
 #: What `Log.wait` calls a promise.
+OS: Final = durability_level("os")
 DISK: Final = durability_level("disk")
 
 
@@ -156,7 +157,7 @@ class Commits:
                 if self._unsure and not nested:
                     self._look()
             if self._waiting:
-                self._wait(self._waiting[-1].end_offset, 2)
+                self._wait(self._waiting[-1].end_offset, DISK)
             self._settle(save=True)
         except Exception as error:
             logger.warning(
@@ -211,7 +212,7 @@ class Commits:
 
     def _look(self) -> None:
         """Finds what was appended without a word: a batch is there as a whole, or not at all."""
-        self._wait(self._engine.positions.wrote, 2)
+        self._wait(self._engine.positions.wrote, DISK)
         for message, record in self._records():
             found = Appended(message.queue_offset, self._engine.positions.wrote, record.moves)
             self._unheard[record.id] = found
@@ -320,7 +321,7 @@ class Commits:
 
     def _flush(self) -> None:
         """In this thread: an open waits for no other. What is on disk is visible in any store."""
-        self._wait(self._engine.positions.wrote, 1)
+        self._wait(self._engine.positions.wrote, OS)
         self._engine.write.flusher.flush()
 
     def _wait(self, end_offset: int, level: int) -> None:
