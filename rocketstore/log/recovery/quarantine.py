@@ -205,13 +205,16 @@ def _finish(
         "pieces": entries,
         **details,
     }
-    fd = syscalls.open(os.fspath(directory / MANIFEST), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    path = os.fspath(directory / MANIFEST)
+    unfinished = f"{path}.unfinished"
+    fd = syscalls.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         inherit_owner(fd, model)
         syscalls.pwrite(fd, json.dumps(manifest, indent=1).encode() + b"\n", 0)
         syscalls.fsync(fd)
     finally:
         syscalls.close(fd)
+    syscalls.rename(unfinished, path)
     syscalls.sync_directory(os.fspath(directory))
     syscalls.sync_directory(os.fspath(layout.quarantine))
 

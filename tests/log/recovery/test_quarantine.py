@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,41 @@ def test_unfinished_copy_is_made_anew(layout: StoreLayout, monkeypatch: pytest.M
     kept = keep_copy(layout, pieces_of([file], 100, SIZE), "a test", {})
     assert [str(path) for path in layout.quarantine.iterdir()] == [kept]
     assert (layout.quarantine / str(kept) / segment_name(100)).read_bytes() == b"abc"
+
+
+def test_a_kill_at_any_step_leaves_a_whole_manifest_or_none(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without its content counts as a copy that is finished, and nothing removes it."""
+    file = segment(layout, 0, {100: b"abc"})
+    steps = 0
+    while True:
+        left = steps
+
+        def counted(name: str) -> Any:
+            real = getattr(syscalls, name)
+
+            def call(*given: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt
+                return real(*given)
+
+            return call
+
+        with monkeypatch.context() as patched:
+            for name in ("open", "pwrite", "fsync", "rename", "sync_directory"):
+                patched.setattr(syscalls, name, counted(name))
+            with contextlib.suppress(KeyboardInterrupt):
+                keep_copy(layout, pieces_of([file], 100, SIZE), "a test", {})
+                break
+        for manifest in layout.quarantine.glob("*/manifest.json"):
+            assert json.loads(manifest.read_text())["pieces"], steps
+        steps += 1
+    assert steps > 6
+    kept = keep_copy(layout, pieces_of([file], 100, SIZE), "a test", {})
+    assert [str(path) for path in layout.quarantine.iterdir()] == [kept]
 
 
 def test_a_link_in_quarantine_is_no_unfinished_copy(layout: StoreLayout, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_bodies_that_grow_come_in_pieces(
     from rocketstore.spark.source.options import ReadOptions
     from rocketstore.spark.source.plan import plan_batch
     from rocketstore.spark.source.plan import read as batches_of
-    from tests.spark import test_export
+    from tests.spark.jobs import test_export
 
     monkeypatch.setattr(decompression, "PIECE_BYTES", piece_bytes)
     plain = [bytes([n]) * rng.choice([0, 10, 600, 900]) for n in range(60)]
