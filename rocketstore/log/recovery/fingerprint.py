@@ -24,6 +24,8 @@ __all__ = ["Verdict", "discard_checkpoint", "fingerprint", "judge_checkpoint", "
 
 #: Most segments that a checkpoint may speak of, a count. Their names are made to compare them.
 SEGMENTS_MAX = 1 << 20
+#: Bytes of the last record, or blank, that are read. A blank may fill a file of any length.
+RECORD_BYTES_MOST = 64 << 20
 #: Names made at a time, a count.
 NAMES_STEP = 4096
 #: Values of `cut` that mark a discarded checkpoint: another program wrote last; the log does not
@@ -165,7 +167,7 @@ def _record_fields(log: MappedFileQueue, flushed: int, start: int) -> dict[str, 
     file = log.find(start) if 0 <= start < flushed else None
     if file is None or flushed > file.end_offset:
         return {"last_record_start": -1, "last_record_size": 0, "last_record_crc": 0}
-    record = file.read(start - file.start_offset, flushed - start)
+    record = file.read(start - file.start_offset, min(flushed - start, RECORD_BYTES_MOST))
     return {
         "last_record_start": start,
         "last_record_size": flushed - start,
