@@ -64,9 +64,11 @@ class Journal:
         self._content, self.fault, self.usable = _content(path)
         blocks = (_block(self._content, at) for at in range(0, JOURNAL_BYTES, BLOCK))
         self._blocks = {one.number: one for one in blocks if one is not None}
-        newest = self._blocks[max(self._blocks)] if self._blocks else _Block(0, -1, 0, 0, b"")
-        #: Numbers of the newest record's first block, and of the one that comes next.
-        self._last = newest.number - newest.before
+        newest = self._blocks[max(self._blocks)] if self._blocks else _Block(0, -1, 0, 0, 0, b"")
+        #: All blocks before this one were on the disk when a record was written: a loss of power takes
+        #: none of them.
+        self._durable = max((one.durable for one in self._blocks.values()), default=0)
+        #: Number of the block that comes next.
         self.end = newest.number + newest.left + 1
         #: The first block whose commits the JSON lacked when the newest one was written.
         self.merged = newest.merged
@@ -84,9 +86,9 @@ class Journal:
 
     def damage(self, first: int) -> str:
         """Which blocks from this one on are changed or lack, and what is left of them; "" for none.
-        A record at the end that was not written whole is none."""
+        Blocks that no sync had covered may lack: a loss of power takes any of them."""
         numbers = [n for n in (*self._numbers(first), self.end) if n not in self._blocks]
-        bad = [n for n in numbers if n < self._last or self._is_changed(_place_of(n))]
+        bad = [n for n in numbers if n < self._durable or self._is_changed(_place_of(n))]
         texts = (
             (n, self._content[_place_of(n) + HEAD.size :][:SHOWN_MAX]) for n in bad[:NAMED_MAX]
         )
@@ -107,7 +109,7 @@ class CommitJournal:
     def __init__(self, path: Path) -> None:
         self._path = os.fspath(path)
         self._fd = -1
-        self._next = self._merged = 0  # numbers of blocks
+        self._next = self._merged = self._durable = 0  # numbers of blocks
         # Whether the JSON is marked, so that a journal that lacks can be seen.
         self._begun = False
         self._usable = True
@@ -121,6 +123,8 @@ class CommitJournal:
         """Goes on after what was found. `begun`: both files are as the last merge left them."""
         self._merged, self._next = merged, max(found.end, merged)
         self._begun, self._usable = begun, found.usable
+        # The process before may have been killed ahead of its sync.
+        self._durable, self.unsynced = merged, found.usable and found.end > 1
 
     def add(self, moved: Iterable[Moved], *, sync: bool) -> bool:
         """Writes a commit, durably if `sync`. False: it does not fit, or the JSON has to be written
@@ -148,8 +152,9 @@ class CommitJournal:
     def sync(self) -> None:
         """Makes durable what was added without a sync."""
         if self.unsynced:
+            self._open()
             syscalls.fdatasync(self._fd)
-            self.unsynced = False
+            self._durable, self.unsynced = self._next, False
 
     def before_merge(self) -> int:
         """Makes the journal durable; the number that the JSON is marked with, which is about to
@@ -185,26 +190,36 @@ class CommitJournal:
 
     def _write(self, text: bytes) -> None:
         """A record at the end of the ring; `failed` until the caller knows that it is there."""
-        if self._fd < 0:
-            self._fd = open_fixed_file(self._path, JOURNAL_BYTES, "commits")
+        self._open()
         parts = [text[at : at + ROOM] for at in range(0, max(1, len(text)), ROOM)]
         number, last, at = self._next, len(parts) - 1, _place_of(self._next)
         self._next += len(parts)  # also where the write fails: no other record gets the number
         self.failed = self.unsynced = True
         data = b"".join(
-            _bytes_of(part, n, last - n, number + n, self._merged) for n, part in enumerate(parts)
+            _bytes_of(part, n, last - n, number - self._durable, number + n, self._merged)
+            for n, part in enumerate(parts)
         )
         syscalls.pwrite(self._fd, data[: JOURNAL_BYTES - at], at)
         if at + len(data) > JOURNAL_BYTES:
             syscalls.pwrite(self._fd, data[JOURNAL_BYTES - at :], 0)
 
+    def _open(self) -> None:
+        if self._fd < 0:
+            self._fd = open_fixed_file(self._path, JOURNAL_BYTES, "commits")
+
 
 class _Block(NamedTuple):
     before: int
     left: int
+    unsynced: int
     number: int
     merged: int
     text: bytes
+
+    @property
+    def durable(self) -> int:
+        """All blocks before this one were on the disk when the record was written."""
+        return self.number - self.before - self.unsynced
 
 
 def mark_of(table: Mapping[str, object], merged: int) -> dict[str, int]:
@@ -238,8 +253,10 @@ def _content(path: Path) -> tuple[bytes, str, bool]:
     return data, short if len(data) < JOURNAL_BYTES else "", True
 
 
-def _bytes_of(part: bytes, before: int, left: int, number: int, merged: int) -> bytes:
-    fields = struct.pack("<HHHHQQ", len(part), before, left, 0, number, merged)
+def _bytes_of(
+    part: bytes, before: int, left: int, unsynced: int, number: int, merged: int
+) -> bytes:
+    fields = struct.pack("<HHHHQQ", len(part), before, left, unsynced, number, merged)
     fields = (fields + part).ljust(BLOCK - CHECKED_FROM, b"\0")
     return MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields
 
@@ -249,10 +266,10 @@ def _block(content: bytes, at: int) -> _Block | None:
     data = content[at : at + BLOCK]
     if data[: len(MAGIC)] != MAGIC or len(data) < BLOCK:
         return None
-    _, crc, length, before, left, _, number, merged = HEAD.unpack_from(data)
+    _, crc, length, before, left, unsynced, number, merged = HEAD.unpack_from(data)
     whole = zlib.crc32(data[CHECKED_FROM:]) == crc and number >> 62 == 0 and _place_of(number) == at
     text = data[HEAD.size : HEAD.size + length]
-    return _Block(before, left, number, merged, text) if whole else None
+    return _Block(before, left, unsynced, number, merged, text) if whole else None
 
 
 def _place_of(number: int) -> int:

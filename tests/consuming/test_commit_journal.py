@@ -187,6 +187,47 @@ def test_torn_and_flipped_records_harm_none_before_them(layout: StoreLayout) -> 
         assert stored(layout) in (block or None, 4), (block, at)
 
 
+def test_what_a_killed_process_did_not_sync_is_on_the_disk_before_a_merge(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power leaves a JSON that is ahead of the journal, which says that this is an older
+    copy."""
+    first = loaded(layout)
+    commit(first, 5)
+    commit(first, 6, sync=False)  # and the process is killed
+    calls = Calls(lambda name, count: None)
+    for module in MODULES:
+        monkeypatch.setattr(f"rocketstore.{module}.syscalls", calls)
+    second = loaded(layout)
+    assert second.unsynced
+    second.merge()
+    assert calls.names.index("fdatasync") < calls.names.index("rename")
+    second.close()
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_power_may_take_any_block_that_no_sync_had_covered(
+    layout: StoreLayout, synced: bool
+) -> None:
+    """`synced`: a record after them says that all before it were on the disk."""
+    offsets = loaded(layout)
+    commit(offsets, 5)
+    begin = Journal(layout.group_offsets).end
+    for offset in (6, 7, 8):
+        commit(offsets, offset, sync=False)
+    if synced:
+        offsets.sync()
+        commit(offsets, 9, sync=False)
+    with layout.group_offsets.open("r+b") as file:
+        file.seek((begin + 1) * BLOCK)
+        file.write(bytes(BLOCK))
+    found = ConsumerOffsets(layout)
+    found.load(ours=True)
+    assert found.get("orders", "billing") == {0: 9 if synced else 8}
+    named = f"damaged at block {begin + 1}" in "".join(found.doubts)
+    assert (named, bool(found.doubts)) == (synced, synced)
+
+
 @pytest.mark.parametrize(
     "text", ["5", "[[1]]", '[["a@b", -1, null, 3]]', '[["a@b", 0, null, 1e3]]', "[" * 5000]
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore.log.worker import Worker
 from tests.power_loss.oracle import leave
 from tests.support.copies import copy_if_there
 from tests.support.paths import ROOT
@@ -143,6 +144,28 @@ def test_a_crash_while_the_open_finishes_one_puts_no_copy_twice(
             patch.setattr(commits.Commits, step, died)
             with pytest.raises(Died):
                 open_small(tmp_path)
+    with open_small(tmp_path) as store:
+        assert state(store) == ALL
+
+
+@pytest.mark.parametrize("buffer", [{}, {"write_buffer_bytes": 1 << 16}], ids=["", "buffer"])
+def test_an_open_finishes_one_in_its_own_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer: dict[str, int]
+) -> None:
+    """With a write buffer, too, it waits for no other."""
+    store = filled(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "add_copy", lambda *_: None)  # the record alone reaches the disk
+        patch.setattr(commits.Commits, "_settle", died)
+        with pytest.raises(Died):
+            work(store)
+        store._engine.guests._made.clear()
+        leave(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "start", lambda _: None)
+        store = open_small(tmp_path, max_unflushed_bytes=1 << 16, **buffer)
+        assert store.flushed_offset == store.end_offset
+        leave(store)
     with open_small(tmp_path) as store:
         assert state(store) == ALL
 

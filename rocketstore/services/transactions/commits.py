@@ -50,7 +50,6 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY: Final = 1000
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
 #: What `Log.wait` calls a promise.
-OS: Final = durability_level("os")
 DISK: Final = durability_level("disk")
 
 
@@ -321,8 +320,10 @@ class Commits:
 
     def _flush(self) -> None:
         """In this thread: an open waits for no other. What is on disk is visible in any store."""
-        self._wait(self._engine.positions.wrote, OS)
-        self._engine.write.flusher.flush()
+        parts = self._engine.write
+        if parts.committer is not None:  # a write buffer
+            parts.committer.commit()
+        parts.flusher.flush()
 
     def _wait(self, end_offset: int, level: int) -> None:
         limit_ms = self._engine.config.sync_flush_timeout_ms
