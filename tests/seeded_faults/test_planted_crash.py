@@ -201,7 +201,7 @@ FAULTS = (
         Fault(
             "torn_commit_called_damage",
             COMMITS,
-            (("if n < self._last or ", "if n < self.end or "),),
+            (("if n < self._durable or ", "if n < self.end or "),),
         ),
         (JOURNAL,),
     ),
