@@ -33,9 +33,10 @@ from bench.measure import Case, RawFile, machine
 
 SEGMENT_BYTES = 64 << 20
 
-#: Of the interpreter, in seconds: its default, and what docs/threads.md advises with a busy thread.
+#: Switch intervals of the interpreter, seconds: the default, and the one that docs/threads.md advises
+#: for a program with a busy thread.
 SWITCH_INTERVALS_S = (0.005, 0.0002)
-#: Of the busy thread between two looks at the clock.
+#: Steps that the busy thread computes between two looks at the clock.
 COMPUTED = 100
 
 #: Called once all that put are running, with the end of the round (`time.perf_counter`).

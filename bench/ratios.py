@@ -27,7 +27,7 @@ SIZES = (100, 1024)
 BATCH = 1000
 ROUNDS = 5
 ROUND_BYTES = 48 << 20
-#: Of a message's record without its body, about.
+#: Bytes of a record without its body, about.
 RECORD_BYTES = 128
 FLUSH_TIMEOUT_S = 120.0
 DISK = "disk put 100 B / pwritev2(RWF_DSYNC)"

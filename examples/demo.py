@@ -207,9 +207,14 @@ def run(path: Path, topics: Topics, kills: int, seed: int) -> int:
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Fills a store, kills its writers, checks it.")
-    parser.add_argument("--store", type=Path, default=Path("demo-store"), help="made anew")
+    parser.add_argument(
+        "--store",
+        type=Path,
+        default=Path("demo-store"),
+        help="the directory, which the demo removes first",
+    )
     parser.add_argument("--kills", type=int, default=20, help="writers to kill")
-    parser.add_argument("--files", type=int, help="at most so many source files")
+    parser.add_argument("--files", type=int, help="most source files to store, a count")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="of the kills")
     parser.add_argument("--writer", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(words)

@@ -109,7 +109,7 @@ AFTER: Final = {
 BEFORE: Final = {"(": OPEN, "NOT": VALUE, "-": VALUE}
 #: The end of what is open: the whole, a bracket, BETWEEN up to its first bound.
 ENDS: Final = {"": "END", "(": ")", "BETWEEN": "AND", "NOT BETWEEN": "AND"}
-#: In capitals or not; all others are names.
+#: Words and signs of the grammar. The parser compares a word in capitals; any other word is a name.
 WORDS: Final = {*AFTER, *BEFORE, "+", ",", "TRUE", "FALSE", "NULL"} - {"END"}
 
 

@@ -62,7 +62,8 @@ __all__ = ["verify"]
 
 INDEX_SLOTS = 5_000_000
 INDEX_ENTRIES = 20_000_000
-#: Of a file of the log, bytes that its first record may have to show the name of its file.
+#: Bytes of a file of the log that are read to find its first record, which has the offset that the
+#: file is named by.
 LOOK_BYTES = 1 << 20
 
 

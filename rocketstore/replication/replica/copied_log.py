@@ -84,7 +84,7 @@ class CopiedLog:
         return Identity(b"", ()) if state is None else Identity(state.store_id, state.epochs)
 
     def keep(self, identity: Identity) -> None:
-        """The store is a copy of this master from here on, durably."""
+        """Notes durably that the store is a copy of this master."""
         layout = self._engine.layout
         before = load_state(layout)
         after = as_replica(before, *identity)

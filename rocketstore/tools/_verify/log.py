@@ -168,7 +168,7 @@ def begin_again(facts: LogFacts, place: tuple[str, int]) -> None:
     facts.queues[place] = QueueFacts(0, count, count)
 
 
-#: Of a record with queue offset 0 between others of its queue.
+#: What is said of a record with queue offset 0 that lies between other records of its queue.
 STRAY: Final = "queue offset 0 follows others, which go on behind it"
 #: What a page holds after the last record of a log that RocketMQ wrote with `writeWithoutMmap`.
 PADDING: Final = "stale bytes behind the last record, up to the end of its page: RocketMQ's padding"
