@@ -36,7 +36,8 @@ JOURNAL_BYTES: Final = 256 << 10
 BLOCK: Final = 512
 MAGIC: Final = b"RSCOMIT2"
 # Magic, CRC of what follows it, bytes of the text, blocks of the record before and after this one,
-# zero, number of the block, number of the first block whose commits the JSON lacked.
+# blocks before it that no sync covered, number of the block, number of the first block whose
+# commits the JSON lacked.
 HEAD: Final = struct.Struct("<8sIHHHHQQ")
 CHECKED_FROM: Final = 12
 ROOM: Final = BLOCK - HEAD.size

@@ -123,7 +123,7 @@ def _put(path: Path, text: bytes, number: int = 1) -> None:
         for n, part in enumerate(parts):
             at = (number + n) * commit_journal.BLOCK % len(ring)
             ring[at : at + commit_journal.BLOCK] = commit_journal._bytes_of(
-                part, n, len(parts) - 1 - n, number + n, number
+                part, n, len(parts) - 1 - n, number & 0xFFFF, number + n, number
             )
         text = bytes(ring)
     path.write_bytes(text)
