@@ -15,13 +15,16 @@ import pytest
 
 import rocketstore
 from rocketstore import Retention
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.services.retention import disk as disk_module
 from rocketstore.services.retention import keeper
 from tests.filesystems import disks
 from tests.support.retention_tools import NEVER, Disk, comes_true, fill, used
 from tests.support.small_store import (
     SEGMENT,
+    dispatched,
     everything,
+    no_dispatch,
     open_small,
 )
 from tests.support.waiting import pause
@@ -89,6 +92,27 @@ def test_an_emergency_leaves_an_event(
         assert reader.retention.events == ()
 
 
+def test_an_emergency_waits_for_what_is_not_in_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No new segment begins on a full disk: retention comes back by itself."""
+    rule = Retention(keep_unconsumed_by=["billing"], emergency_watermark=0.97, check_every=NEVER)
+    with open_small(tmp_path, retention=rule) as store:
+        disk = Disk(monkeypatch, store, 100)
+        with no_dispatch(store):
+            for _ in range(60):
+                store.put_message("orders", b"x" * 300)
+            store.flush()
+            disk.others = 99 * SEGMENT - len(used(store)) * SEGMENT
+            plan = store.retention.run()
+            assert (plan.count, plan.waits) == (0, True)
+            kept = store.retention._keeper
+            assert kept.round(kept._engine, rule)
+            kept._worker.wake()
+        dispatched(store)
+        assert comes_true(lambda: store.begin_offset >= 2 * SEGMENT)
+
+
 def test_a_full_disk_keeps_no_event_and_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,13 +157,36 @@ def test_removed_files_that_are_mapped_are_no_reason_to_remove_more(
 
 def test_a_file_that_has_the_number_of_a_removed_one_holds_nothing(tmp_path: Path) -> None:
     """File systems give numbers again, and two of them give the same."""
-    (tmp_path / "file").write_bytes(bytes(SEGMENT))
-    state = (tmp_path / "file").stat()
-    with (tmp_path / "file").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ):
-        number = {(state.st_dev, state.st_ino): SEGMENT}
+    path = tmp_path / "file"
+    path.write_bytes(bytes(SEGMENT))
+    with path.open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ):
+        number = removed(path)
         assert disk_module._mapped(number) == {}
-        (tmp_path / "file").unlink()
+        path.unlink()
         assert list(disk_module._mapped(number)) == [os.getpid()]
+
+
+@pytest.mark.root
+def test_a_removed_file_of_another_file_system_holds_nothing(tmp_path: Path) -> None:
+    """One that is mapped, has no name and has the number of a removed segment."""
+    with disks.disk(tmp_path / "a", "tmpfs") as ours, disks.disk(tmp_path / "b", "tmpfs") as other:
+        for made in (ours, other):
+            (made.path / "file").write_bytes(bytes(SEGMENT))
+        number = removed(ours.path / "file")
+        assert (other.path / "file").stat().st_ino == next(iter(number))[1]
+        with (other.path / "file").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ):
+            (other.path / "file").unlink()
+            (ours.path / "file").unlink()
+            assert disk_module._mapped(number) == {}
+
+
+def removed(path: Path) -> set[tuple[str, int]]:
+    """The key of a file that is about to be removed."""
+    file = MappedFile.open(path, 0, SEGMENT, "read")
+    try:
+        return {(one.device, one.inode) for one in disk_module.RemovedFiles.look([file])}
+    finally:
+        file.close()
 
 
 def test_the_use_of_a_real_disk(tmp_path: Path) -> None:

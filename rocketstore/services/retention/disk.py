@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["RemovedFiles", "disk_use"]
 
 _SHOWN: Final = os.path.isdir("/proc")
+#: What /proc writes after the path of a file that has no name.
+_DELETED: Final = " (deleted)"
 
 
 def disk_use(directory: Path, held: int = 0) -> DiskUse:
@@ -33,7 +35,7 @@ def disk_use(directory: Path, held: int = 0) -> DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    device: int
+    device: str
     inode: int
     size: int
 
@@ -43,17 +45,17 @@ class RemovedFiles:
     it."""
 
     def __init__(self) -> None:
-        self._files: dict[tuple[int, int], int] = {}
+        self._files: dict[tuple[str, int], int] = {}
 
     @staticmethod
     def look(files: Iterable[MappedFile]) -> list[_File]:
         """Files that are about to be removed."""
-        found = []
+        states = []
         for file in files:
             with contextlib.suppress(OSError):
-                state = os.stat(file.path)
-                found.append(_File(state.st_dev, state.st_ino, file.size))
-        return found
+                states.append((os.stat(file.path), file.size))
+        shown = _shown_devices(state for state, _ in states)
+        return [_File(shown[state.st_dev], state.st_ino, size) for state, size in states]
 
     def add(self, files: Iterable[_File]) -> None:
         """Files that were removed."""
@@ -72,21 +74,42 @@ class RemovedFiles:
         return sum(self._files.values()), tuple(sorted(by_process))
 
 
-def _mapped(wanted: Mapping[tuple[int, int], int]) -> dict[int, set[tuple[int, int]]]:
-    """Process id → which of these files it has mapped. Processes of other users are not seen."""
-    inodes = {str(inode): (device, inode) for device, inode in wanted}
-    found: dict[int, set[tuple[int, int]]] = {}
-    for name in _processes():
-        with contextlib.suppress(OSError), open(f"/proc/{name}/maps", encoding="ascii",
-                                                errors="replace") as lines:  # fmt: skip
-            for line in lines:
-                # Range, rights, offset, device, inode, path. The device of some file systems is
-                # another one here than in `stat`, so the number of the file decides. A file that
-                # has a name is another one, which got the number of a removed one.
-                fields = line.rstrip().split(maxsplit=5)
-                if len(fields) > 5 and fields[4] in inodes and fields[5].endswith(" (deleted)"):
-                    found.setdefault(int(name), set()).add(inodes[fields[4]])
+def _shown_devices(states: Iterable[os.stat_result]) -> dict[int, str]:
+    """`st_dev` → the device that /proc shows for mapped files of this file system: on some, as
+    btrfs, that is another one."""
+    wanted = {(state.st_ino, state.st_dev) for state in states}
+    inodes = {str(inode) for inode, _ in wanted}
+    found = {device: f"{os.major(device):02x}:{os.minor(device):02x}" for _, device in wanted}
+    for fields in _mappings("self"):
+        if fields[4] in inodes and not fields[5].endswith(_DELETED):
+            with contextlib.suppress(OSError):
+                state = os.stat(fields[5])
+                if (state.st_ino, state.st_dev) in wanted:
+                    found[state.st_dev] = fields[3]
     return found
+
+
+def _mapped(wanted: Iterable[tuple[str, int]]) -> dict[int, set[tuple[str, int]]]:
+    """Process id → which of these files it has mapped. Processes of other users are not seen."""
+    keys = {(device, str(inode)): (device, inode) for device, inode in wanted}
+    found: dict[int, set[tuple[str, int]]] = {}
+    for name in _processes():
+        for fields in _mappings(name):
+            # A file that has a name is another one, which got the number of a removed one.
+            if (fields[3], fields[4]) in keys and fields[5].endswith(_DELETED):
+                found.setdefault(int(name), set()).add(keys[fields[3], fields[4]])
+    return found
+
+
+def _mappings(process: str) -> Iterator[list[str]]:
+    """Range, rights, offset, device, inode and path of each file that a process has mapped, as far
+    as this user may see it."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/maps", encoding="utf-8",
+                                            errors="surrogateescape") as lines:  # fmt: skip
+        for line in lines:
+            fields = line.rstrip("\n").split(maxsplit=5)
+            if len(fields) > 5:
+                yield fields
 
 
 def _processes() -> list[str]:

@@ -162,13 +162,15 @@ def outcome(rule: Retention, facts: Facts) -> Outcome:
     held = min((hold.from_offset for hold in facts.holds), default=goal)
     sealed = [s for s in facts.segments[:-1] if s.end_offset <= facts.limit]
     plain = _last_end(sealed, min(goal, held), facts.begin)
-    end, given_up = plain, tuple[str, ...]()
+    end, given_up, reach = plain, tuple[str, ...](), min(goal, held)
     urgent = _emergency_end(rule, facts)
-    if urgent is not None and _last_end(sealed, urgent[0], facts.begin) > end:
-        end = _last_end(sealed, urgent[0], facts.begin)
+    if urgent is not None:
+        reach = max(reach, urgent[0])
+        end = max(end, _last_end(sealed, urgent[0], facts.begin))
+    if urgent is not None and end > plain:
         wanted.append(urgent)
         given_up = tuple(str(hold) for hold in facts.holds if hold.from_offset < end)
-    waits = _last_end(facts.segments[:-1], min(goal, held), facts.begin) > end
+    waits = _last_end(facts.segments[:-1], reach, facts.begin) > end
     used = None if facts.disk is None else facts.disk.fraction
     return Outcome(facts.begin, end, used, end > plain, given_up, waits, tuple(wanted))
 
