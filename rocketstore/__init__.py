@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from rocketstore.values.durability import Durability
     from rocketstore.writer import Writer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BackpressureError",
