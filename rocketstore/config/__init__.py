@@ -6,8 +6,7 @@ Read in this order:
     store_config: `StoreConfig`, one frozen value, checked when it is built.
     typed_options: the same options as keyword arguments, for type checkers.
     rocketmq_options: RocketMQ's options and ours, one table.
-    rocketmq: what a broker's settings become.
-    properties_file: Java properties files, in which a broker keeps its settings.
+    rocketmq: what a broker's settings become, and the Java properties file that has them.
     units: KiB to GiB, a day, and `IgnoredOption`.
 
 To add an option: a field in `options`, its type in `typed_options`, a row in

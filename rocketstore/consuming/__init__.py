@@ -7,9 +7,9 @@ messages and hands them out. It uses:
     cursors: `QueueCursors`, one position for each queue, whose turn is next, and the batch that was
         fetched and not handed out yet (`PolledBatch`).
     column_poll: the memory in which `poll_columns` builds its columns; it needs NumPy.
-    chosen: the offsets that a caller gives to `commit`.
     group_claims: `Claim`, which consumer owns a queue of a group.
-    group_positions: `GroupPositions`, what one consumer claims, commits and gives back.
+    group_positions: `GroupPositions`, what one consumer claims, commits and gives back, and the
+        offsets that a caller gives to `commit`.
     commit_journal: `CommitJournal`, commits that RocketMQ's file does not hold yet.
     offset_tables: what a table of stored offsets says.
     followed_offsets: `FollowerOffsets`, the table of a store that another process writes.

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
 from rocketstore._native.sync.futex import EventCount
 from rocketstore.consuming.followed_offsets import FollowerOffsets
-from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.engine import FollowingEngine, Guard, MemoryEngine, Opened, SucceedingEngine
 from rocketstore.engine.open_options import Options, Request
 from rocketstore.engine.phases import (
@@ -32,6 +31,7 @@ from rocketstore.engine.phases import (
     recover,
 )
 from rocketstore.engine.preflight import preflight
+from rocketstore.engine.shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.wiring import OwnFiles, memory_engine, writing_engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (

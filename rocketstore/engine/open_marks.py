@@ -15,7 +15,7 @@ from rocketstore.log.layout.ordered_cut import ordered_cut
 from rocketstore.log.layout.positions_page import shown_in_this_boot
 from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
-from rocketstore.log.read.batch_queues import batch_topics, batches_end
+from rocketstore.log.read.batch_queue import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.progress import load_progress
 

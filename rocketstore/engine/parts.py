@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
     from rocketstore.log.queues.put_states import PutStates
     from rocketstore.log.queues.queue_preallocator import QueuePreallocator
-    from rocketstore.log.read.batch_queues import BatchQueues
+    from rocketstore.log.read.batch_queue import BatchQueues
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.log.worker import Worker
     from rocketstore.values.clock import Clock

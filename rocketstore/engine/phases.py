@@ -16,7 +16,6 @@ from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
 from rocketstore.consuming.group_offsets import ConsumerOffsets, recovered_offsets
 from rocketstore.engine.catch_up import CatchUp
-from rocketstore.engine.clean_shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.engine.open_files import (
     check_file_limit,
     fit_config,
@@ -30,6 +29,7 @@ from rocketstore.engine.open_files import (
 )
 from rocketstore.engine.open_marks import Found, read_marks
 from rocketstore.engine.parts import ReadParts
+from rocketstore.engine.shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier

@@ -48,7 +48,7 @@ from rocketstore.log.mapped_files.segment_blocks import SegmentBlocks
 from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from rocketstore.log.queues.put_states import PutStates
 from rocketstore.log.queues.queue_preallocator import QueuePreallocator
-from rocketstore.log.read.local_source import StoreSource
+from rocketstore.log.read.source import StoreSource
 from rocketstore.log.recovery import recovery
 from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import StoreStatistics

@@ -16,9 +16,9 @@ from rocketstore._native.format.scanner import read_message
 from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, DecompressionError, OffsetOutOfRangeError
 from rocketstore.filters.sql import sql_filter
+from rocketstore.log.read.batch_reader import count_of, messages_of
 from rocketstore.log.read.column_reader import TRIMMED
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
-from rocketstore.log.read.inner_batch import count_of, messages_of
 from rocketstore.values.system_flags import BATCH_BITS
 
 if TYPE_CHECKING:

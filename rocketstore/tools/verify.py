@@ -16,8 +16,7 @@ from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
 from rocketstore.errors import CorruptRecordError, StoreRecoveringError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqCheckpoint
-from rocketstore.log.follow.steady import RECOVERY_S, STEP_S
-from rocketstore.log.follow.writer_monitor import WriterMonitor
+from rocketstore.log.follow.writer_monitor import RECOVERY_S, STEP_S, WriterMonitor
 from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.lock import describe_recovery, rocketstore_wrote_last
 from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
@@ -25,7 +24,7 @@ from rocketstore.log.layout.padding import is_padding
 from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import has_stale_checksums, load_store_state
-from rocketstore.log.read.batch_queues import batch_topics
+from rocketstore.log.read.batch_queue import batch_topics
 from rocketstore.log.recovery.kept_copies import cuts_with_records
 from rocketstore.tools._verify.batches import walk_batches
 from rocketstore.tools._verify.broker import REFUSES, check_side_files, check_strays

@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore.config import StoreConfig
-from rocketstore.config.properties_file import PROPERTIES_BYTES_MAX, read_properties
+from rocketstore.config.rocketmq import PROPERTIES_BYTES_MAX, read_properties
 from rocketstore.config.rocketmq_options import OPTIONS
 from rocketstore.errors import ConfigError
 

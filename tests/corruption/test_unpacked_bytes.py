@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore.log.read import batch_reader, fetch_result, inner_batch
+from rocketstore.log.read import batch_reader, fetch_result
 from tests.support.batch_store import TOPIC, BatchStore, Part, packed
 
 BODY = bytes(1 << 20)
@@ -36,7 +36,7 @@ def test_a_poll_unpacks_a_bounded_number_of_bytes(
         unpacked += len(body)
         return body
 
-    monkeypatch.setattr(inner_batch, "decompress", counting)
+    monkeypatch.setattr(batch_reader, "decompress", counting)
     offsets = []
     with rocketstore.open(tmp_path / "s", "r") as store:
         consumer = store.consumer(TOPIC)

@@ -14,7 +14,7 @@ FAULTS = (
     (
         Fault(
             "look_while_a_process_rebuilds",
-            "rocketstore/log/follow/steady.py",
+            "rocketstore/log/follow/writer_monitor.py",
             (("                if self._watch.run() == run:\n", "                if True:\n"),),
         ),
         "tests/log/follow/test_steady.py",
@@ -30,7 +30,7 @@ FAULTS = (
     (
         Fault(
             "go_on_in_another_log",
-            "rocketstore/log/follow/anchor.py",
+            "rocketstore/log/follow/log_view.py",
             (
                 (
                     "        if tail_bytes(segments, self._end, TAIL_BYTES) != self._tail:\n",

@@ -8,7 +8,7 @@ from pathlib import Path
 import rocketstore
 from rocketstore._native.format.codec import encode_properties, tags_code
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.read.batch_queues import batch_directory
+from rocketstore.log.read.batch_queue import batch_directory
 from tests.support.made_store import MadeStore, Record, write_at
 
 TOPIC = "packed"

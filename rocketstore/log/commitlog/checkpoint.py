@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from rocketstore._native.format import checkpoint_slots as native
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.log.layout.fixed_files import open_fixed_file
+from rocketstore.log.layout.atomic_files import open_fixed_file
 
 __all__ = ["NOT_INDEXED", "CheckpointFile", "OwnCheckpoint", "RocketmqCheckpoint", "RocketmqTimes"]
 

@@ -4,14 +4,14 @@
 
 Read in this order:
 
-- `writer_monitor`: which program writes the store at this moment.
+- `writer_monitor`: which program writes the store at this moment, and looks that no process recovers
+  or rebuilds meanwhile.
 - `follower`: moves the bounds of readers to where the writer is, and waits for more.
-- `steady`: looks at queues and index that no process recovers or rebuilds meanwhile.
-- `anchor`: whether the log still has what readers were shown.
-- `log_view`: the log's files, and where its last record ends.
-- `queue`: one consume queue, whose end is found from its units; `queue_files` maps its files.
-- `unit_check`: whether a unit is that of its record, asked where no rocketstore writer says how far
-  units are whole.
+- `log_view`: the log's files, where its last record ends, and whether it still has what readers were
+  shown.
+- `queue`: one consume queue, whose end is found from its units; `queue_files` maps its files,
+  and says whether a unit is that of its record where no rocketstore writer says how far units are
+  whole.
 - `catching_up`: waits a moment for a writer whose queues or index lag.
 - `views`: the positions and the index that a follower shows its store.
 

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import StoreClosedError
-from rocketstore.log.follow.anchor import Anchor
 from rocketstore.log.follow.catching_up import wait_for_writer
-from rocketstore.log.follow.log_view import LogView
+from rocketstore.log.follow.log_view import Anchor, LogView
 from rocketstore.log.follow.queue import FollowerQueue
-from rocketstore.log.follow.steady import SteadyLooks
-from rocketstore.log.follow.unit_check import UnitCheck
-from rocketstore.log.follow.writer_monitor import WriterMonitor
+from rocketstore.log.follow.queue_files import UnitCheck
+from rocketstore.log.follow.writer_monitor import SteadyLooks, WriterMonitor
 from rocketstore.log.layout.identity import StoreIdentity
 from rocketstore.log.layout.paths import is_safe_name
 from rocketstore.log.layout.rocksdb_queues import refuse_rocksdb_queues
@@ -31,8 +29,8 @@ from rocketstore.log.queues.blocked_queues import FollowedBlocks
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.saved_ends import FollowerEnds
-from rocketstore.log.read.batch_queues import BatchQueues
-from rocketstore.log.read.read_view import ReadView
+from rocketstore.log.read.batch_queue import BatchQueues
+from rocketstore.log.read.fetch_result import ReadView
 from rocketstore.log.read.source import Holders
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.follow.queue_files import QueueFiles
 from rocketstore.log.queues.extension_units import ExtensionUnits
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
-from rocketstore.log.read.read_view import ReadView
+from rocketstore.log.read.fetch_result import ReadView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

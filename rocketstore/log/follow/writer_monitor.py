@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from rocketstore._native.os import syscalls
+from rocketstore.errors import StoreRecoveringError
+from rocketstore.log.layout.lock import describe_recovery
 from rocketstore.log.layout.positions_page import PositionsPage
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["WriterMonitor", "WriterSeen", "WriterState", "writer_state"]
+__all__ = ["SteadyLooks", "WriterMonitor", "WriterSeen", "WriterState", "writer_state"]
+
 
 #: "live": a rocketstore whose positions can be believed. "recovering": a rocketstore that opens or
 #: closes. "java": RocketMQ. "none": no process holds the lock.
@@ -89,3 +94,61 @@ def writer_state(layout: StoreLayout) -> WriterState:
         return monitor.see().state
     finally:
         monitor.close()
+
+
+# Looks of a reader at files that a recovery or rebuild changes: queues, their directories, the index.
+#
+# A writer that recovers cuts queues and fills them again; a rebuild renames them. What a reader finds
+# meanwhile is less than there is, and looks like all of it.
+
+#: Longest wait for a process that recovers the store, and its step, seconds.
+RECOVERY_S: Final = 1.0
+STEP_S: Final = 0.01
+
+T = TypeVar("T")
+
+
+class SteadyLooks:
+    """Any thread may use it."""
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        watch: WriterMonitor,
+        writer: Callable[[], WriterState],
+        catch_up: Callable[[], None],
+    ) -> None:
+        """`writer()`: what the last look at the writer said; `catch_up()`: looks again."""
+        self._layout = layout
+        self._watch = watch
+        self._writer = writer
+        self._catch_up = catch_up
+
+    @property
+    def run(self) -> object:
+        """Of the last writer of ours that was seen; another one may have rebuilt the files."""
+        return self._watch.seen
+
+    def of(self, look: Callable[[], T]) -> T:
+        """What `look` finds while no writer of ours recovers or rebuilds. It may be called again.
+
+        Raises:
+            StoreRecoveringError: a process was not through after RECOVERY_S.
+        """
+        deadline = 0.0
+        while True:
+            run = self._watch.seen
+            if self._writer() != "recovering":
+                found = look()
+                if self._watch.run() == run:
+                    return found
+            now = time.monotonic()
+            if not deadline:
+                deadline = now + RECOVERY_S
+            elif now >= deadline:
+                raise StoreRecoveringError(
+                    str(self._layout.root), describe_recovery(self._layout), "call again"
+                )
+            else:
+                time.sleep(STEP_S)
+            self._catch_up()

@@ -8,8 +8,8 @@ Read in this order:
 - `listing`: the files of a log or queue directory, before any of them is believed.
 - `log_dirs`: a log in several directories, or outside of its store.
 - `ownership`: owner and mode of what the store makes (D-09).
-- `atomic_files`: small files that are replaced as a whole.
-- `fixed_files`: small files of a fixed length that are written in place.
+- `atomic_files`: small files that are replaced as a whole, and those of a fixed length that are
+  written in place.
 - `log_place`: which log a state belongs to, by an offset and the bytes that end there.
 - `lock`: the right to write a store, and the `abort` file that says "not stopped cleanly".
 - `positions_page`: how far a running store is, for readers in other processes (D-30).

@@ -1,21 +1,25 @@
 """Small files that are replaced as a whole: a reader sees the old or the new one, also after a
-power cut (D-09)."""
+power cut (D-09).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import stat
 from pathlib import Path
 
 from rocketstore._native.os import syscalls
+from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.values.bounded_json import TooLargeError
 
 __all__ = [
     "clean_tmp",
+    "open_fixed_file",
     "open_plain_file",
     "read_state_file",
     "remove_state_file",
@@ -23,6 +27,7 @@ __all__ = [
     "unlink_if_there",
     "write_state_file",
 ]
+
 
 _counter = itertools.count()
 
@@ -109,3 +114,44 @@ def read_state_file(path: Path, max_bytes: int) -> bytes:
 def unlink_if_there(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         syscalls.unlink(path)
+
+
+# State files of a fixed length that are written in place: their blocks and their name are on disk
+# before the first record, so no later write needs room.
+
+
+def open_fixed_file(path: str, size: int, holds: str) -> int:
+    """A descriptor of a file of at least `size` bytes that have blocks; what it holds stays. `holds`
+    says in an error what there is no room for.
+
+    Raises:
+        DiskFullError: no room. The next call tries again.
+    """
+    parent = os.path.dirname(path)
+    try:
+        fd = syscalls.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        new = True
+    except FileExistsError:
+        fd, new = syscalls.open(path, os.O_RDWR), False
+    try:
+        if new:
+            inherit_owner(fd, os.stat(parent))
+        if os.fstat(fd).st_size < size:
+            _extend(fd, path, size, holds)
+            syscalls.fsync(fd)
+        # Also of a whole file: the process that made it may have been killed before this.
+        syscalls.sync_directory(parent)
+    except BaseException:
+        syscalls.close(fd)
+        raise
+    return fd
+
+
+def _extend(fd: int, path: str, size: int, holds: str) -> None:
+    found = os.fstat(fd).st_size
+    try:
+        syscalls.pwrite(fd, bytes(size - found), found)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(error.errno, f"no room for {holds}", path) from error
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ __all__ = [
     "UNPACKED_BYTES",
     "BatchFetch",
     "Fetch",
+    "ReadView",
 ]
+
 
 FOUND = "FOUND"
 NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
@@ -50,3 +53,19 @@ class BatchFetch(Fetch):
     of those that it does not have."""
 
     unpacked: int = 0
+
+
+# ---- The bounds that a reader may see at one moment ----
+
+
+@dataclass(frozen=True, slots=True)
+class ReadView:
+    """The bounds of one moment, physical offsets. Each change of a bound gets a new epoch."""
+
+    epoch: int
+    #: Least offset that the log keeps.
+    minimum: int
+    #: High watermark: readers may see records below.
+    visible: int
+    #: Units of records below are complete; None if the writer does not say so.
+    dispatched: int | None

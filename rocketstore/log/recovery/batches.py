@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.mapped_files.memory_log import MemoryLog
-from rocketstore.log.read.batch_queue import BatchQueue, BatchUnit, MemoryBatchQueue
-from rocketstore.log.read.batch_queues import BatchQueues, batch_directory, batch_topics
-from rocketstore.log.read.inner_batch import count_of, is_inner_batch
-from rocketstore.log.read.read_view import ReadView
+from rocketstore.log.read.batch_queue import (
+    BatchQueue,
+    BatchQueues,
+    BatchUnit,
+    MemoryBatchQueue,
+    batch_directory,
+    batch_topics,
+)
+from rocketstore.log.read.batch_reader import count_of, is_inner_batch
+from rocketstore.log.read.fetch_result import ReadView
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
 
 if TYPE_CHECKING:

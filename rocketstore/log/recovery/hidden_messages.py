@@ -11,7 +11,7 @@ from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.missing_units import MissingUnits, find_missing, looked_at
 from rocketstore.log.dispatch.refill import refill
 from rocketstore.log.dispatch.strangers import take_out_strangers
-from rocketstore.log.read.batch_queues import batch_topics
+from rocketstore.log.read.batch_queue import batch_topics
 from rocketstore.log.recovery.report import RecoveryReport, RefilledQueue, UnplacedMessages
 
 if TYPE_CHECKING:

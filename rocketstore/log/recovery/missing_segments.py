@@ -15,7 +15,7 @@ from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.units import UNIT_SIZE, name_records_in_order
-from rocketstore.log.read.batch_queues import batches_end
+from rocketstore.log.read.batch_queue import batches_end
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

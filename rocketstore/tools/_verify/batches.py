@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
-from rocketstore.log.read.batch_queue import BATCH_UNIT_SIZE, BatchUnit, decode_unit
-from rocketstore.log.read.batch_queues import BatchQueues, batch_directory
+from rocketstore.log.read.batch_queue import (
+    BATCH_UNIT_SIZE,
+    BatchQueues,
+    BatchUnit,
+    batch_directory,
+    decode_unit,
+)
 from rocketstore.log.read.batch_reader import disagreement
-from rocketstore.log.read.read_view import ReadView
+from rocketstore.log.read.fetch_result import ReadView
 from rocketstore.tools._verify.queues import odd_file
 from rocketstore.values.plural import counted
 

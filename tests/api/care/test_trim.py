@@ -16,8 +16,8 @@ from rocketstore._native.os import syscalls
 from rocketstore.engine.trim import Trim
 from rocketstore.log.mapped_files import second_names
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.read.local_source import StoreSource
 from rocketstore.log.read.reader import Reader
+from rocketstore.log.read.source import StoreSource
 from tests.support.copies import copy_if_there
 from tests.support.small_store import (
     SEGMENT,

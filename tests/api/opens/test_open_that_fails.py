@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rocketstore import ConfigError, tools
-from rocketstore.engine import clean_shutdown, wiring
 from rocketstore.engine import open as open_module
+from rocketstore.engine import shutdown, wiring
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.layout.file_system import FileSystem
@@ -135,9 +135,7 @@ def test_a_reader_that_fails_beside_a_broker_leaves_nothing_open(
         assert opened(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("where", "name"), [(clean_shutdown, "remove_abort"), (CheckpointFile, "store")]
-)
+@pytest.mark.parametrize(("where", "name"), [(shutdown, "remove_abort"), (CheckpointFile, "store")])
 def test_a_second_interrupt_leaves_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
 ) -> None:

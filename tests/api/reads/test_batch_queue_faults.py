@@ -10,7 +10,7 @@ import pytest
 
 from rocketstore import CorruptRecordError
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.read.batch_queues import batch_directory
+from rocketstore.log.read.batch_queue import batch_directory
 from rocketstore.tools import verify
 from tests.support.batch_store import FILE, FIRST_MS, TOPIC, BatchStore, bodies, packed
 from tests.support.made_store import Record, write_at

@@ -18,8 +18,7 @@ from rocketstore import (
 )
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.read.batch_queue import decode_unit
-from rocketstore.log.read.batch_queues import batch_directory
+from rocketstore.log.read.batch_queue import batch_directory, decode_unit
 from tests.support.batch_store import FIRST_MS, TOPIC, BatchStore, Part, bodies, packed
 from tests.support.live_writer import java_writer
 from tests.support.made_store import vectors

@@ -16,7 +16,7 @@ from rocketstore.log.follow.follower import Follower
 from rocketstore.log.follow.queue import FollowerQueue
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.read.read_view import ReadView
+from rocketstore.log.read.fetch_result import ReadView
 from rocketstore.log.read.reader import Reader
 from tests.support.live_writer import LiveWriter
 from tests.support.made_store import UNIT_SIZE

@@ -12,7 +12,7 @@ import pytest
 import rocketstore
 from rocketstore import StoreRecoveringError
 from rocketstore._native.os import syscalls
-from rocketstore.log.follow import steady
+from rocketstore.log.follow import writer_monitor
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.read.reader import Reader
 from tests.support.live_writer import LiveWriter
@@ -50,10 +50,10 @@ def test_what_was_never_seen_waits_for_a_recovery(
 ) -> None:
     live.page.begin()
     source.catch_up()
-    monkeypatch.setattr(steady, "RECOVERY_S", 0.05)
+    monkeypatch.setattr(writer_monitor, "RECOVERY_S", 0.05)
     with pytest.raises(StoreRecoveringError, match=str(os.getpid())):
         look(source)
-    monkeypatch.setattr(steady, "RECOVERY_S", 20.0)
+    monkeypatch.setattr(writer_monitor, "RECOVERY_S", 20.0)
     timer = threading.Timer(0.1, live.page.go_live)
     timer.start()
     look(source)

@@ -11,7 +11,7 @@ import pytest
 
 from rocketstore import DiskFullError
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.fixed_files import open_fixed_file
+from rocketstore.log.layout.atomic_files import open_fixed_file
 from rocketstore.log.layout.paths import StoreLayout
 
 

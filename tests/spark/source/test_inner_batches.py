@@ -187,7 +187,7 @@ def test_a_group_without_a_codec_stops_no_stream(
     def decompress(record: object) -> bytes:
         raise ModuleNotFoundError("no module of this kind of compression")
 
-    monkeypatch.setattr("rocketstore.log.read.inner_batch.decompress", decompress)
+    monkeypatch.setattr("rocketstore.log.read.batch_reader.decompress", decompress)
     group = GroupOffsets(ReadOptions.parse({"path": str(tmp_path)}, stream=True), "g")
     end = rocketstore.scan(tmp_path).end_offset
     group.plan(0, end, {})
