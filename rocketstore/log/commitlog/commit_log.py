@@ -106,9 +106,6 @@ class CommitLog:
         self._ended = False
         self._half_at = NEVER
         self._began = 0
-        # A segment of the queue that the log has not got yet: the next roll goes there, or the log
-        # would have a gap.
-        self._taken: MappedFile | None = None
         self._failure: BaseException | None = None
         ring = path.ring
         self.log = Log(
@@ -257,7 +254,7 @@ class CommitLog:
                 self._settle_roll()
                 if not self.log.wants_next:
                     return
-                start = self._next_start()
+                start = self.queue.next_start(self.positions.wrote)
                 self._take_segment(start, began + self._limits.max_wait_ms / 1000)
         except (OSError, RocketStoreError):
             self._on_put_failed()
@@ -272,28 +269,21 @@ class CommitLog:
             self._on_put_failed()
             raise
 
-    def _next_start(self) -> int:
-        # Not in the caller, which raises: an error that is kept would keep the files.
-        wrote = self.positions.wrote
-        return self.queue.end_offset if self.queue.files else self.queue.start_for(wrote)
-
     def was_slow(self, nanoseconds: int, what: str) -> None:
         """Logs a put, or its wait for the disk, that took longer than half a second."""
         logger.warning("%s: %s took %d ms", self.queue.directory, what, nanoseconds // 1_000_000)
 
     def _take_segment(self, start: int, deadline: float) -> None:
         """An error or a signal handler may end it anywhere; the next put begins it again."""
-        if self._taken in (self.log.segment_file, self.log.next_file):
-            self._taken = None  # the last call came to its end
-        if self._taken is None:
-            self._taken = self._preallocator.take(start, deadline - time.monotonic())
-        segment = self._taken
+        # One that the log has not got yet goes first, or the log would have a gap.
+        segment = self._preallocator.given
+        if segment in (None, self.log.segment_file, self.log.next_file):
+            segment = self._preallocator.take(start, deadline - time.monotonic())
         if self.queue.find(segment.start_offset) is not segment:
             self.queue.publish(segment)
         buffer = self.path.borrow(segment)
         self._on_new_segment(segment)
         self.log.set_next(segment, buffer)
-        self._taken = None
 
     def half_full(self) -> None:
         """At a mark: wakes the populator, requests a flush if much is unflushed, and, once the

@@ -194,6 +194,11 @@ class MappedFileQueue(MappedFiles):
         """Start of the file that would contain `offset` (semantics 4.1)."""
         return offset - offset % self._size()
 
+    def next_start(self, offset: int) -> int:
+        """Start of the file that follows the last one, or would contain `offset` where there is
+        none."""
+        return self.end_offset if self.files else self.start_for(offset)
+
     def _size(self) -> int:
         if self.file_size is None:
             raise ValueError(f"{self.directory}: no file size is known for a new {self.name}")
