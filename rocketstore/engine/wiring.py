@@ -252,12 +252,13 @@ class Wiring:
         )
 
     def _look_after_segments(self) -> None:
-        self.commit_log.blocks.extend()
+        self.commit_log.extend_blocks()
         self.locked.release_full()
 
     def _make_blocks(self) -> SegmentBlocks:
         parts = self.parts
         return SegmentBlocks(
+            parts.log,
             parts.positions,
             # Where new blocks are written each time, or may be, those of a whole file are taken.
             stepwise=not self.prewritten and file_system(parts.layout.root).mapped_writes,

@@ -11,12 +11,11 @@ import contextlib
 import logging
 import mmap
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.errors import DiskFullError
+from rocketstore.errors import BackpressureError, DiskFullError
 from rocketstore.log.layout.disk_blocks import allocate_blocks, allocated
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.mapped_files.new_file import NO_ROOM
@@ -24,8 +23,9 @@ from rocketstore.log.mapped_files.new_file import NO_ROOM
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore._native.sync.positions import Positions
+    from rocketstore.log.mapped_files.mapped_files import MappedFiles
 
-__all__ = ["SegmentBlocks"]
+__all__ = ["NEVER", "SegmentBlocks"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,20 +38,27 @@ TIMES_AHEAD: Final = 8
 TIMES_LEFT: Final = 4
 #: `st_blocks` counts in these, bytes.
 SECTOR_BYTES: Final = 512
+#: An offset that no log comes to.
 NEVER: Final = 2**63 - 1
 
 
 class SegmentBlocks:
-    """How far the files of one log have blocks. Any thread may call.
+    """How far the files of one log have blocks: reserved ahead of the writer, or for a put that has
+    come to their end. Any thread may call.
 
     What is reserved ahead grows with what was appended since this was made, so that a fast writer
     soon gets whole files.
     """
 
-    def __init__(self, positions: Positions, *, stepwise: bool, max_wait_ms: int) -> None:
+    def __init__(
+        self, files: MappedFiles, positions: Positions, *, stepwise: bool, max_wait_ms: int
+    ) -> None:
         """`stepwise`: False reserves whole files. `max_wait_ms`: how long a thread waits for
         another one's call to the disk (BackpressureError)."""
+        self._files = files
         self._positions = positions
+        #: Offset from which on `extend` would help.
+        self.due_at = NEVER
         self._began = positions.wrote
         self._stepwise = stepwise
         self._lock = SignalSafeLock("the blocks of log files", max(max_wait_ms, 1), reentrant=False)
@@ -76,11 +83,11 @@ class SegmentBlocks:
         RocketMQ, leaves no blocks there, and neither does our own close."""
         file.reserved = end - file.start_offset
 
-    def wanted(self, file: MappedFile) -> bool:
-        """Whether `extend` is due."""
-        return self._positions.wrote >= self.due_at(file)
+    def watch(self, file: MappedFile) -> None:
+        """The log goes on in this file."""
+        self.due_at = self._due_at(file)
 
-    def due_at(self, file: MappedFile) -> int:
+    def _due_at(self, file: MappedFile) -> int:
         """Offset from which on less is left before the writer than TIMES_LEFT times what was
         appended by then; not before something is."""
         reserved = file.start_offset + file.reserved
@@ -90,20 +97,29 @@ class SegmentBlocks:
         soon = min(soon, reserved - STEP_BYTES // 2)
         return max(soon, self._began) + 1
 
-    def extend(self, file: MappedFile) -> None:
-        """Reserves blocks ahead of the writer. Raises: as `ensure`."""
-        with self._lock():
-            if self.wanted(file):
+    def extend(self) -> MappedFile | None:
+        """Reserves blocks ahead of the writer; returns the file that got some. Where there is no room
+        nothing happens: the put that needs them says so."""
+        file = self._files.find(self._positions.wrote)
+        with contextlib.suppress(OSError, BackpressureError), self._lock():
+            if file is not None and self._positions.wrote >= self._due_at(file):
                 self._reserve(file, self._positions.wrote - file.start_offset + self._ahead())
+                self.watch(file)
+                return file
+        return None
 
-    def ensure(self, file: MappedFile, end: int) -> None:
-        """Reserves blocks up to the offset `end`, and ahead of it where there is room.
+    def ensure(self, end: int) -> MappedFile | None:
+        """Reserves blocks up to the offset `end`, and ahead of it where there is room; returns the
+        file of the byte before it. None: there is none, the put looks again.
 
         Raises:
             DiskFullError: no room; nothing was changed.
             OSError: there are no blocks.
             BackpressureError: another thread waits for the disk, or this one in a signal's handler.
         """
+        file = self._files.find(end - 1)
+        if file is None:
+            return None
         with self._lock():
             wanted = end - file.start_offset
             with contextlib.suppress(DiskFullError):
@@ -111,6 +127,8 @@ class SegmentBlocks:
                     self._reserve(file, wanted + self._ahead())
             if file.reserved < wanted:
                 self._reserve(file, wanted)
+        self.watch(file)
+        return file
 
     def _ahead(self) -> int:
         return max(TIMES_AHEAD * (self._positions.wrote - self._began), STEP_BYTES // 2)
@@ -144,11 +162,11 @@ class SegmentBlocks:
             syscalls.fdatasync(fd)  # some file systems look for room as late as that
         return size
 
-    def close(self, files: Iterable[MappedFile]) -> None:
+    def close(self) -> None:
         """Gives the blocks after the end of the log back. Nothing is written any more, and what was
         written is on disk."""
         wrote = self._positions.wrote
-        for file in files:
+        for file in self._files.files:
             if self._stepwise and file.end_offset > wrote:
                 try:
                     with descriptor_of(file) as fd:
