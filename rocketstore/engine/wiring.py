@@ -179,7 +179,7 @@ class Wiring:
         # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
         self.prewritten = config.prewrite and self.ring is not None
         self.blocks = self._make_blocks()
-        self.locked = LockedSegments(parts.positions, wanted=config.lock_segments)
+        self.locked = LockedSegments(parts.log, parts.positions, wanted=config.lock_segments)
         self.preallocator = self._make_preallocator()
         self.populator = self._make_populator()
         self.commit_log = self._make_commit_log()
