@@ -11,6 +11,7 @@ import contextlib
 import logging
 import mmap
 import os
+import time
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
@@ -36,6 +37,13 @@ STEP_BYTES: Final = 2 << 20
 #: due: pages are populated as far as four times that ahead.
 TIMES_AHEAD: Final = 8
 TIMES_LEFT: Final = 4
+#: Zeros of a prewritten file that are written and synced at once, bytes: more would hold up puts
+#: that wait for the disk.
+PIECE_BYTES: Final = 256 << 10
+#: The same where the log has used more of the file before than is done of this one, bytes.
+HURRIED_BYTES: Final = 4 << 20
+#: Longest rest after a piece, seconds.
+REST_S: Final = 0.002
 #: `st_blocks` counts in these, bytes.
 SECTOR_BYTES: Final = 512
 #: An offset that no log comes to.
@@ -77,6 +85,30 @@ class SegmentBlocks:
             if error.errno not in NO_ROOM:
                 raise
             raise _no_room(error, 0, STEP_BYTES if self._stepwise else size, size, None) from error
+
+    def begin_written(self, fd: int, size: int) -> int:
+        """As `begin`, for the whole file, and writes it once: a sync of what is put there later only
+        overwrites (D-11).
+
+        While more is done of it than the log has used of the file before, each piece is synced by
+        itself, and the disk left to others for twice as long as that took. Else a file of zeros
+        holds up puts that wait for the disk (bench/results/development.md, "What a durable put waits
+        for"). The caller syncs the whole.
+        """
+        end = self.begin(fd, size)
+        before = self._files.end_offset - size
+        zeros = memoryview(bytes(HURRIED_BYTES))
+        done = 0
+        while done < size:
+            began = time.monotonic()
+            late = min(self._positions.wrote - before - done, HURRIED_BYTES)
+            count = min(max(late, PIECE_BYTES), size - done)
+            syscalls.pwrite(fd, zeros[:count], done)
+            done += count
+            if done > self._positions.wrote - before:
+                syscalls.fdatasync(fd)
+                time.sleep(min(2 * (time.monotonic() - began), REST_S))
+        return end
 
     def take_over(self, file: MappedFile, end: int) -> None:
         """The log goes on at the offset `end` in a file of an earlier run. A sparse copy, or a

@@ -176,16 +176,6 @@ def test_repair_gives_a_short_last_file_its_length_and_blocks(directory: Path) -
     queue.close()
 
 
-def test_a_short_queue_file_stays_sparse(directory: Path) -> None:
-    put(directory, 0, 100, b"x")
-    queue = loaded(directory, file_size=16 * SIZE)
-    queue.repair_last(sparse=True)
-    assert queue.last is not None
-    assert queue.last.size == 16 * SIZE
-    assert blocks(queue.last) < 16 * SIZE
-    queue.close()
-
-
 def test_an_empty_last_file_is_ignored_and_removed_by_repair(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
