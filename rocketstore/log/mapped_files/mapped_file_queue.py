@@ -206,14 +206,6 @@ class MappedFileQueue(MappedFiles):
 
     # ---- grow ----
 
-    def create(self, start_offset: int, *, sparse: bool) -> MappedFile:
-        """Makes the file that starts at `start_offset` and adds it."""
-        with self._lock():
-            self._check_follows(start_offset)
-            file = self.make(start_offset, sparse=sparse)
-            self.publish(file)
-        return file
-
     def make(
         self,
         start_offset: int,

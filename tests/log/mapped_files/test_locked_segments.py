@@ -15,6 +15,7 @@ from rocketstore._native.sync.positions import Positions
 from rocketstore.log.mapped_files.locked_segments import LockedSegments
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.mapped_files import MappedFiles
+from tests.support.file_tools import created
 from tests.support.small_store import open_small, parts, put_many, until
 
 SMALLEST_LIMIT = 1 << 20
@@ -93,7 +94,7 @@ def test_a_refusal_is_said_once_and_the_store_goes_on(caplog: pytest.LogCaptureF
 
 def test_a_segment_that_is_gone_is_let_go(tmp_path: Path) -> None:
     files = MappedFileQueue(tmp_path, "write", file_size=4096, name="commit log")
-    file, positions = files.create(0, sparse=False), Positions()
+    file, positions = created(files, 0, sparse=False), Positions()
     segments = LockedSegments(files, positions, wanted=True)
     segments.add(file)
     segments.release_full()
