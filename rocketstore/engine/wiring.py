@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.append.copies import check_promise
 from rocketstore._native.append.direct_write import WriteThrough
 from rocketstore._native.append.page_populator import PagesAhead
-from rocketstore._native.append.zero_fill import prewrite
 from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.durations import Durations
 from rocketstore._native.sync.futex import EventCount
@@ -54,8 +53,6 @@ from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import StoreStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.engine.parts import ReadParts
     from rocketstore.log.commitlog.checkpoint import (
@@ -179,7 +176,7 @@ class Wiring:
         # A ring takes zeros that are written ahead; a mapping takes pages that are populated.
         self.prewritten = config.prewrite and self.ring is not None
         self.blocks = self._make_blocks()
-        self.locked = LockedSegments(parts.positions, wanted=config.lock_segments)
+        self.locked = LockedSegments(parts.log, parts.positions, wanted=config.lock_segments)
         self.preallocator = self._make_preallocator()
         self.populator = self._make_populator()
         self.commit_log = self._make_commit_log()
@@ -242,38 +239,32 @@ class Wiring:
     # ---- the log's next file ----
 
     def _make_preallocator(self) -> Preallocator:
-        parts = self.parts
-        in_steps = partial(parts.log.make, sparse=True, reserve=self.blocks.begin)
         return Preallocator(
-            partial(self._make_linked, self._make_prewritten if self.prewritten else in_steps),
+            self._make_segment,
             self.fail,
             withdraw=self._withdraw,
             extend=self._look_after_segments,
         )
 
     def _look_after_segments(self) -> None:
-        self.commit_log.blocks.extend()
+        self.commit_log.extend_blocks()
         self.locked.release_full()
 
     def _make_blocks(self) -> SegmentBlocks:
         parts = self.parts
         return SegmentBlocks(
+            parts.log,
             parts.positions,
             # Where new blocks are written each time, or may be, those of a whole file are taken.
             stepwise=not self.prewritten and file_system(parts.layout.root).mapped_writes,
             max_wait_ms=parts.config.max_wait_ms,
         )
 
-    def _make_prewritten(self, start_offset: int) -> MappedFile:
-        def write_zeros(fd: int, size: int) -> None:
-            prewrite(fd, size, self.parts.positions, start_offset)
-
-        return self.parts.log.make(start_offset, sparse=False, prewrite=write_zeros)
-
-    def _make_linked(self, make: Callable[[int], MappedFile], start_offset: int) -> MappedFile:
+    def _make_segment(self, start_offset: int) -> MappedFile:
         """A new file with its second name, made here because the put that takes it would wait for
         the disk."""
-        file = make(start_offset)
+        reserve = self.blocks.begin_written if self.prewritten else self.blocks.begin
+        file = self.parts.log.make(start_offset, sparse=True, reserve=reserve)
         try:
             if self.populator is not None and not self.parts.log.files:
                 # The populator finds all others half a file before they are needed.

@@ -306,7 +306,7 @@ class WritingEngine(Engine):
         steps.take(self.offsets.close, merge=clean)
         if clean and write.commit_log.failure is None and steps.error is None:
             steps.take(self._mark_clean)
-            steps.take(write.blocks.close, self._segments.files)
+            steps.take(write.blocks.close)
         steps.take(write.page.publish, write.positions)
         steps.take(write.page.end)
         steps.take(write.page.close)

@@ -13,6 +13,7 @@ from rocketstore import PutResult, Ticket
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.os.mapping import mapped_bytes, mapped_files
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from tests.support.file_tools import created
 from tests.support.small_store import dispatched, everything, open_still
 
 PROMISES = ["disk", "os", "memory"]
@@ -87,7 +88,7 @@ def test_mapped_memory_is_the_sum_of_the_files(tmp_path: Path) -> None:
     files, size = mapped_files(), mapped_bytes()
     queue = MappedFileQueue(tmp_path, "write", file_size=8 * KIB, name="queue")
     for number in range(5):
-        queue.create(number * 8 * KIB, sparse=True)
+        created(queue, number * 8 * KIB, sparse=True)
     assert (mapped_files() - files, mapped_bytes() - size) == (5, 40 * KIB)
     queue.remove_before(16 * KIB)
     assert (mapped_files() - files, mapped_bytes() - size) == (3, 24 * KIB)

@@ -51,7 +51,12 @@ FAULTS = (
     Fault(
         "leave_a_gap_after_a_failed_roll",
         "rocketstore/log/commitlog/commit_log.py",
-        (("        if self._taken is None:\n", "        if True:\n"),),
+        (
+            (
+                "        if segment in (None, self.log.segment_file, self.log.next_file):\n",
+                "        if True:\n",
+            ),
+        ),
     ),
     Fault(
         "tell_an_error_without_a_type",

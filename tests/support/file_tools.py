@@ -134,6 +134,13 @@ def starts(queue: MappedFileQueue) -> list[int]:
     return [file.start_offset for file in queue.files]
 
 
+def created(queue: MappedFileQueue, start: int, *, sparse: bool) -> MappedFile:
+    """A new file at the end of `queue`."""
+    file = queue.make(start, sparse=sparse)
+    queue.publish(file)
+    return file
+
+
 class Disk:
     """Makes segments when it is told to; fails as it is told to."""
 

@@ -13,7 +13,6 @@ Read in this order:
     group_commit          one sync for all puts that wait (D-12)
     direct_write          a record written around the mapping where its pages are not there yet
     page_populator        pages of the next part of the log, made ready in the background
-    zero_fill             zeros written to the next file while the disk is idle
 """
 
 from typing import Final
@@ -22,7 +21,6 @@ from typing import Final
 MODULES: Final = (
     "put_result",
     "page_populator",
-    "zero_fill",
     "direct_write",
     "copies",
     "group_commit",

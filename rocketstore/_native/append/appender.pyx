@@ -111,8 +111,11 @@ cdef class Log:
             raise ValueError("the next segment is already there")
         self.next_file, self.next_buffer = segment, buffer
 
-    def reserve(self, MappedFile file not None):
-        """A file that the log has, or is to have, got blocks: puts may store to what it has reserved by now."""
+    def reserve(self, MappedFile file):
+        """A file that the log has, or is to have, got blocks: puts may store to what it has reserved by now. None: no
+        file has."""
+        if file is None:
+            return
         cdef int64_t reserved = file.reserved_bytes()
         check_forked(self.token)
         with nogil:

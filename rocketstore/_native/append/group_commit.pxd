@@ -40,7 +40,7 @@ cdef class GroupCommit:
     cdef int64_t end
     cdef uint8_t *zeros
     cdef bint ahead  # whether they are written
-    cdef int64_t zeroed  # the log's blocks below were written, as far as that is known
+    cdef public int64_t zeroed  # the log's blocks below were written, as far as that is known
     cdef int[LINKS_MAX] links
     cdef int link_count
     cdef int error
@@ -71,7 +71,8 @@ cdef class GroupCommit:
     cdef int flush_held(self) noexcept nogil
     # The positions have moved: calls the threads that wait for them.
     cdef void moved(self) noexcept nogil
-    cdef int64_t zeros_behind(self, int64_t flushed, int64_t target) noexcept nogil
+    cpdef int64_t zeros_after(self, MappedFile segment, int64_t flushed,
+                              int64_t target) noexcept nogil
     cdef bint linked(self) noexcept nogil
     cdef void publish(self, int64_t target) noexcept nogil
     cdef void note(self, int64_t taken_ns) noexcept nogil

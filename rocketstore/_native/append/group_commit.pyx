@@ -192,7 +192,7 @@ cdef class GroupCommit:
                 or flushed < self.start or target > self.end):
             return FOR_PYTHON
         began = now_ns()
-        zero_count = self.zeros_behind(flushed, target)
+        zero_count = self.zeros_after(self.segment, flushed, target) if self.ahead else 0
         result = write_durable_c(self.fd, self.ring_base + flushed % self.ring_size,
                                  target - flushed, flushed - self.start, self.zeros, zero_count)
         if result < 0:
@@ -207,13 +207,14 @@ cdef class GroupCommit:
         self.publish(target)
         return FLUSHED
 
-    cdef int64_t zeros_behind(self, int64_t flushed, int64_t target) noexcept nogil:
-        """How many zeros a flush of [flushed, target) brings along: to the end of a page, or of its blocks. Nobody
-        else writes to it, and it has nothing there (D-11)."""
-        cdef int64_t used = target - self.start
-        if not self.ahead or target <= self.zeroed or target - flushed > SMALL_FLUSH:
+    cpdef int64_t zeros_after(self, MappedFile segment, int64_t flushed,
+                              int64_t target) noexcept nogil:
+        """How many zeros a flush of [flushed, target) brings along: to the end of a page, or of its blocks. No other
+        thread writes to it, and it has nothing there (D-11)."""
+        cdef int64_t used = target - segment.start_offset
+        if target <= self.zeroed or target == flushed or target - flushed > SMALL_FLUSH:
             return 0
-        return min(used - used % page_size + ZEROS_AHEAD, self.segment.reserved_bytes()) - used
+        return min(used - used % page_size + ZEROS_AHEAD, segment.reserved_bytes()) - used
 
     cdef bint linked(self) noexcept nogil:
         cdef int at

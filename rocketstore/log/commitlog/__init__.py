@@ -6,10 +6,9 @@ asks it for segments and for room.
 Read in this order:
 
 - `commit_log`: segments, roll, refusals; `write_path` is how records reach a file, `log_limits` how
-  much may be pending, `blocks_ahead` when its files get their next blocks.
+  much may be pending.
 - `committer`: from write buffers to files; only a store of the promise `memory` has one.
 - `flusher`: from files to the disk. It moves `flushed`; a put that waits alone does so in its place.
-  `zeros_ahead` is what small flushes of a mapping bring along.
 - `checkpoint`: the two files that say how far a store is durable; `checkpointer` stores them each
   second, after a sync of what they speak of (D-17, D-18).
 - `running_flags`: the reasons why a store refuses puts or reads.

@@ -26,9 +26,9 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.log.commitlog.blocks_ahead import NEVER, BlocksAhead
 from rocketstore.log.commitlog.log_limits import LogLimits, log_slow_wait
 from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.mapped_files.segment_blocks import NEVER, SegmentBlocks
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.mapped_files.populator import Populator
     from rocketstore.log.mapped_files.preallocator import Preallocator
-    from rocketstore.log.mapped_files.segment_blocks import SegmentBlocks
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +92,7 @@ class CommitLog:
         self._arrival = arrival
         self._preallocator = preallocator
         self._populator = populator
+        self._blocks = blocks
         self._limits = limits
         self._next_segment_at = next_segment_at
         self._on_new_segment = on_new_segment
@@ -106,9 +106,6 @@ class CommitLog:
         self._ended = False
         self._half_at = NEVER
         self._began = 0
-        # A segment of the queue that the log has not got yet: the next roll goes there, or the log
-        # would have a gap.
-        self._taken: MappedFile | None = None
         self._failure: BaseException | None = None
         ring = path.ring
         self.log = Log(
@@ -124,8 +121,6 @@ class CommitLog:
             max_undispatched_bytes=limits.max_undispatched_bytes,
             store_host=store_host,
         )
-        more_pages = populator.wake if populator is not None else lambda: None
-        self.blocks = BlocksAhead(self.log, queue, blocks, more_pages)
 
     # ---- life ----
 
@@ -138,7 +133,7 @@ class CommitLog:
         self._began = end_offset
         buffer = None
         if segment is not None:
-            self.blocks.start(segment, end_offset)
+            self._blocks.take_over(segment, end_offset)
             buffer = self.path.borrow(segment)
             if buffer is not None:
                 buffer.write(0, segment.read(0, end_offset - segment.start_offset))
@@ -257,7 +252,7 @@ class CommitLog:
                 self._settle_roll()
                 if not self.log.wants_next:
                     return
-                start = self._next_start()
+                start = self.queue.next_start(self.positions.wrote)
                 self._take_segment(start, began + self._limits.max_wait_ms / 1000)
         except (OSError, RocketStoreError):
             self._on_put_failed()
@@ -266,16 +261,20 @@ class CommitLog:
 
     def more_blocks(self, wanted: int) -> None:
         """Makes blocks available up to the offset `wanted`. Raises with nothing changed (D-16)."""
+        began = time.monotonic()
         try:
-            self.blocks.ensure(wanted)
+            self.log.reserve(self._blocks.ensure(wanted))
         except (OSError, RocketStoreError):
             self._on_put_failed()
             raise
+        log_slow_wait(began, f"blocks up to {wanted}", self.queue.directory)
 
-    def _next_start(self) -> int:
-        # Not in the caller, which raises: an error that is kept would keep the files.
-        wrote = self.positions.wrote
-        return self.queue.end_offset if self.queue.files else self.queue.start_for(wrote)
+    def extend_blocks(self) -> None:
+        """Has blocks ready ahead of the writer. The preallocator calls it."""
+        segment = self._blocks.extend()
+        self.log.reserve(segment)
+        if segment is not None and self._populator is not None:
+            self._populator.wake()
 
     def was_slow(self, nanoseconds: int, what: str) -> None:
         """Logs a put, or its wait for the disk, that took longer than half a second."""
@@ -283,17 +282,15 @@ class CommitLog:
 
     def _take_segment(self, start: int, deadline: float) -> None:
         """An error or a signal handler may end it anywhere; the next put begins it again."""
-        if self._taken in (self.log.segment_file, self.log.next_file):
-            self._taken = None  # the last call came to its end
-        if self._taken is None:
-            self._taken = self._preallocator.take(start, deadline - time.monotonic())
-        segment = self._taken
+        # One that the log has not got yet goes first, or the log would have a gap.
+        segment = self._preallocator.given
+        if segment in (None, self.log.segment_file, self.log.next_file):
+            segment = self._preallocator.take(start, deadline - time.monotonic())
         if self.queue.find(segment.start_offset) is not segment:
             self.queue.publish(segment)
         buffer = self.path.borrow(segment)
         self._on_new_segment(segment)
         self.log.set_next(segment, buffer)
-        self._taken = None
 
     def half_full(self) -> None:
         """At a mark: wakes the populator, requests a flush if much is unflushed, and, once the
@@ -302,8 +299,8 @@ class CommitLog:
         if wrote >= self._half_at:
             self._half_at = NEVER
             self._preallocator.request(self.queue.end_offset)
-        if wrote >= self.blocks.due_at:
-            self.blocks.due_at = NEVER
+        if wrote >= self._blocks.due_at:
+            self._blocks.due_at = NEVER
             self._preallocator.wake()
         if self._populator is not None:
             self._populator.wake()
@@ -324,7 +321,7 @@ class CommitLog:
 
     def _watch_half(self, segment: MappedFile) -> None:
         self._half_at = segment.start_offset + int(segment.size * self._next_segment_at)
-        self.blocks.watch(segment)
+        self._blocks.watch(segment)
         self._set_mark(self.positions.wrote)
 
     def _set_mark(self, wrote: int) -> None:
@@ -332,7 +329,7 @@ class CommitLog:
         step = min(max(wrote - self._began, MARK_FIRST_BYTES), MARK_EVERY_BYTES)
         if self._populator is not None and self._populator.pages.written == wrote:
             step = min(step, MARK_WRITTEN_BYTES)
-        self.log.notify_at(min(self._half_at, self.blocks.due_at, wrote + step))
+        self.log.notify_at(min(self._half_at, self._blocks.due_at, wrote + step))
 
     def wait_for_room(self) -> None:
         """Waits until a bound on pending bytes may have moved (D-14, D-15)."""

@@ -20,7 +20,6 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.os.durable_write import write_head_last
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.commitlog.committer import Committer, able, check_unfailed
-from rocketstore.log.commitlog.zeros_ahead import ZerosAhead
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -77,8 +76,6 @@ class Flusher(Worker):
         self.least_pages = least_pages
         self.thorough_interval_ms = thorough_interval_ms
         self._zeros_ahead = zeros_ahead
-        behind = zeros_ahead and commit_log.path.mapped
-        self._zeros = ZerosAhead(commit_log.queue, commit_log.positions) if behind else None
         self._live = live
         self._page = page
         self._record_latency = record_latency
@@ -163,8 +160,8 @@ class Flusher(Worker):
         too."""
         self._group.take_turn()
         try:
-            if alone and self._zeros is not None:
-                self._zeros.bring()
+            if alone and self._zeros_ahead and self._commit_log.path.mapped:
+                self._bring_zeros()
             self._flush()
             self._live.settle(self._positions.flushed)
             self._commit_log.queue.release_descriptors(self._positions.flushed)
@@ -196,6 +193,18 @@ class Flusher(Worker):
             self._flush_mapped(target)
         self._flushes += 1
         self._note(time.monotonic() - started)
+
+    def _bring_zeros(self) -> None:
+        """Writes zeros after the end of a mapped log, and syncs them, where a flush of a ring would
+        bring some along (decision 0025)."""
+        flushed, end = self._positions.flushed, self._positions.committed
+        segment = self._commit_log.queue.find(end)
+        count = self._group.zeros_after(segment, flushed, end) if segment is not None else 0
+        if segment is not None and count > 0:
+            used = end - segment.start_offset
+            syscalls.pwrite(segment.fd, bytes(count), used)
+            segment.sync(used, used + count)
+            self._group.zeroed = end + count
 
     def _arm(self) -> None:
         """Flushes of a ring need no Python until the log leaves the file that it ends in now."""

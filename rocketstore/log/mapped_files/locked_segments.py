@@ -11,12 +11,13 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import StoreClosedError
+from rocketstore.log.mapped_files.segment_blocks import NEVER
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore._native.sync.positions import Positions
+    from rocketstore.log.mapped_files.mapped_files import MappedFiles
 
 __all__ = ["LockedSegments"]
 
@@ -24,26 +25,20 @@ logger = logging.getLogger(__name__)
 
 
 class LockedSegments:
-    """The segments of one log that are locked, or asked to be. The preallocator's thread uses it.
+    """Locks segments of one log. The preallocator's thread uses it.
 
     A segment that is removed or closed loses its lock with its mapping.
     """
 
-    def __init__(self, positions: Positions, *, wanted: bool) -> None:
+    def __init__(self, files: MappedFiles, positions: Positions, *, wanted: bool) -> None:
+        self._files = files
         self._positions = positions
         self._wanted = wanted
-        self._guard = SignalSafeLock("the locked segments", reentrant=False)
-        self._files: list[MappedFile] = []
         self._refused = False
 
     def add(self, file: MappedFile) -> None:
         """Locks one that puts come to; a refusal is logged once, and the store goes on."""
-        if not self._wanted:
-            return
-        if file.lock_memory(on_fault=True):
-            with self._guard():
-                self._files.append(file)
-        elif not self._refused:
+        if self._wanted and not file.lock_memory(on_fault=True) and not self._refused:
             self._refused = True
             logger.warning(
                 "%s is not locked into memory, as lock_segments asks: raise RLIMIT_MEMLOCK above "
@@ -52,22 +47,14 @@ class LockedSegments:
 
     def release_full(self) -> None:
         """Unlocks those that the appender has left."""
-        if self._files:
-            self._release(self._positions.wrote)
+        self._release(self._positions.wrote)
 
     def close(self) -> None:
         """Unlocks all: readers may keep a mapping for longer."""
-        self._release(None)
+        self._release(NEVER)
 
-    def _release(self, up_to: int | None) -> None:
-        with self._guard():
-            left = [
-                f
-                for f in self._files
-                if not f.closed and up_to is not None and f.end_offset > up_to
-            ]
-            files, self._files = self._files, left
-        for file in files:
-            if file not in left:
+    def _release(self, up_to: int) -> None:
+        for file in self._files.files if self._wanted else ():
+            if file.memory_locked and file.end_offset <= up_to:
                 with contextlib.suppress(StoreClosedError):  # its mapping is gone, and the lock too
                     file.unlock_memory()

@@ -19,6 +19,7 @@ from typing import Literal
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import StoreReadOnlyError
+from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.listing import (
     LOG,
     WrongSize,
@@ -28,7 +29,7 @@ from rocketstore.log.layout.listing import (
 )
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_files import MappedFiles
-from rocketstore.log.mapped_files.new_file import NewFile, fill_blocks, raise_disk_error
+from rocketstore.log.mapped_files.new_file import NewFile, raise_disk_error
 
 __all__ = ["Access", "MappedFileQueue", "WrongSize"]
 
@@ -130,15 +131,14 @@ class MappedFileQueue(MappedFiles):
         file.close_descriptor()
         return file
 
-    def repair_last(self, *, sparse: bool = False) -> None:
+    def repair_last(self) -> None:
         """Gives each file in `wrong_sizes`, as a rule the last one, its right length on disk.
         Recovery calls it, after it has copied what is cut off here (D-21). With private access
         nothing on disk changes: a file in memory replaces a short one.
 
-        A short file gets zeros, with blocks unless `sparse`. A file that is too long is cut. An
-        empty last one is removed, so that its name is free, and so is a file of a queue that
-        begins where none does: its units are made again from the log. DiskFullError: nothing of
-        that file was changed.
+        A short file gets zeros, with blocks. A file that is too long is cut. An empty last one is
+        removed, so that its name is free, and so is a file of a queue that begins where none does:
+        its units are made again from the log. DiskFullError: nothing of that file was changed.
         """
         with self._lock():
             if self.access == "read":
@@ -155,7 +155,7 @@ class MappedFileQueue(MappedFiles):
                 elif placed and self.access != "write":
                     self._repair_in_memory(wrong)
                 elif placed:
-                    self._repair(wrong, sparse=sparse)
+                    self._repair(wrong)
                 else:
                     continue  # it overlaps another file: neither used nor changed
                 self.wrong_sizes = [other for other in self.wrong_sizes if other is not wrong]
@@ -176,11 +176,11 @@ class MappedFileQueue(MappedFiles):
                 whole.write(0, short.read(0, short.size))
             self._replace(whole)
 
-    def _repair(self, wrong: WrongSize, *, sparse: bool) -> None:
+    def _repair(self, wrong: WrongSize) -> None:
         fd = syscalls.open(wrong.path, os.O_RDWR)
         try:
             if wrong.missing_bytes:
-                fill_blocks(fd, wrong.found_bytes, wrong.wanted_bytes, sparse=sparse)
+                allocate_blocks(fd, wrong.found_bytes, wrong.wanted_bytes)
             else:
                 syscalls.ftruncate(fd, wrong.wanted_bytes)
             syscalls.fsync(fd)
@@ -194,6 +194,11 @@ class MappedFileQueue(MappedFiles):
         """Start of the file that would contain `offset` (semantics 4.1)."""
         return offset - offset % self._size()
 
+    def next_start(self, offset: int) -> int:
+        """Start of the file that follows the last one, or would contain `offset` where there is
+        none."""
+        return self.end_offset if self.files else self.start_for(offset)
+
     def _size(self) -> int:
         if self.file_size is None:
             raise ValueError(f"{self.directory}: no file size is known for a new {self.name}")
@@ -201,20 +206,11 @@ class MappedFileQueue(MappedFiles):
 
     # ---- grow ----
 
-    def create(self, start_offset: int, *, sparse: bool) -> MappedFile:
-        """Makes the file that starts at `start_offset` and adds it."""
-        with self._lock():
-            self._check_follows(start_offset)
-            file = self.make(start_offset, sparse=sparse)
-            self.publish(file)
-        return file
-
     def make(
         self,
         start_offset: int,
         *,
         sparse: bool,
-        prewrite: Callable[[int, int], None] | None = None,
         reserve: Callable[[int, int], int] | None = None,
     ) -> MappedFile:
         """Makes a file without adding it (D-06); with "private" access in memory. Any thread may.
@@ -223,16 +219,13 @@ class MappedFileQueue(MappedFiles):
         """
         if self.access in ("private", "memory"):
             return MappedFile.anonymous(start_offset, self._checked_size(start_offset))
-        return self.prepare(
-            start_offset, sparse=sparse, prewrite=prewrite, reserve=reserve
-        ).publish()
+        return self.prepare(start_offset, sparse=sparse, reserve=reserve).publish()
 
     def prepare(
         self,
         start_offset: int,
         *,
         sparse: bool,
-        prewrite: Callable[[int, int], None] | None = None,
         reserve: Callable[[int, int], int] | None = None,
     ) -> NewFile:
         """Makes a file that has no name yet. Raises: as `make`."""
@@ -245,7 +238,6 @@ class MappedFileQueue(MappedFiles):
             start_offset,
             size,
             sparse=sparse,
-            prewrite=prewrite,
             reserve=reserve,
         )
 

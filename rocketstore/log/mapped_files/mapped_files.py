@@ -92,14 +92,10 @@ class MappedFiles:
         with self._lock():
             if self.files and self.files[-1] is file:
                 return
-            self._check_follows(file.start_offset)
+            start, end = file.start_offset, self.end_offset
+            if self.files and start != end:
+                raise ValueError(f"{self.name}: a file at {start} does not follow {end}")
             self._set((*self.files, file))
-
-    def _check_follows(self, start_offset: int) -> None:
-        if self.files and start_offset != self.files[-1].end_offset:
-            raise ValueError(
-                f"{self.name}: a file at {start_offset} does not follow {self.files[-1].end_offset}"
-            )
 
     def restore(self, file: MappedFile) -> None:
         """Adds a file in one of the `gaps`."""

@@ -23,7 +23,7 @@ from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import file_model, inherit_owner
 from rocketstore.log.layout.paths import segment_name
 
-__all__ = ["NewFile", "fill_blocks", "raise_disk_error", "withdraw_file"]
+__all__ = ["NewFile", "raise_disk_error", "withdraw_file"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,6 @@ class NewFile:
         *,
         sparse: bool,
         model_stat: os.stat_result | None = None,
-        prewrite: Callable[[int, int], None] | None = None,
         durable: bool = True,
         reserve: Callable[[int, int], int] | None = None,
     ) -> NewFile:
@@ -71,9 +70,8 @@ class NewFile:
         `publish`.
 
         `tmp_directory` takes the temporary name if it is on the same disk. `sparse`: no blocks are
-        allocated. `prewrite(descriptor, size)` writes the blocks once, so that later syncs only
-        overwrite (D-11). `reserve(descriptor, size)` allocates the first blocks of a sparse file and
-        returns where they end. Owner, group and mode are those of `model_stat`, by default of the
+        allocated. `reserve(descriptor, size)` allocates the first blocks of a sparse file and returns
+        where they end. Owner, group and mode are those of `model_stat`, by default of the
         directory's last file (D-09).
 
         Raises:
@@ -88,11 +86,12 @@ class NewFile:
         new = cls(path, start_offset, size, fd, name)
         try:
             inherit_owner(fd, model)
-            fill_blocks(fd, 0, size, sparse=sparse or reserve is not None)
+            if sparse:
+                syscalls.ftruncate(fd, size)
+            else:
+                allocate_blocks(fd, 0, size)  # written, where none can be allocated (K-04)
             if reserve is not None:
                 new._reserved = reserve(fd, size)
-            if prewrite is not None:
-                prewrite(fd, size)
             if durable:
                 new.sync()
         except BaseException as error:
@@ -177,15 +176,6 @@ class NewFile:
         if isinstance(error, OSError):
             raise_disk_error(error, self.path, self.size)
         raise error
-
-
-def fill_blocks(fd: int, found: int, size: int, *, sparse: bool) -> None:
-    """Extends a file of `found` bytes to `size` bytes with zeros. Unless `sparse` the zeros have
-    blocks, also where the file system cannot allocate: then they are written (K-04)."""
-    if sparse:
-        syscalls.ftruncate(fd, size)
-        return
-    allocate_blocks(fd, found, size)
 
 
 def withdraw_file(file: MappedFile) -> None:

@@ -145,7 +145,7 @@ class QueueFiles:
         if position < files.end_offset:
             self._restore(position)
             return
-        start = files.end_offset if files.files else files.start_for(position)
+        start = files.next_start(position)
         self._make_place(self.directory, start)
         file, whole = self.next_files.take(start)
         if whole:

@@ -67,7 +67,7 @@ def test_none_is_made_where_puts_are_refused(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         store.flags.set(Reason.DISK_FULL, "no room at all")
         store.writer("t")
-        assert not parts(store).preallocator._requests
+        assert parts(store).preallocator._wanted is None
         store.flags.clear(Reason.DISK_FULL)
         store.writer("t")
         wait_until(lambda: parts(store).preallocator.spare() is not None)

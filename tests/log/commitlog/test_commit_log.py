@@ -11,6 +11,7 @@ from rocketstore import BackpressureError, MissingSegmentsError, StoreFailedErro
 from rocketstore._native.os import syscalls
 from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from tests.support.file_tools import created
 from tests.support.small_store import SEGMENT, open_small, open_still, parts, put_many
 from tests.support.waiting import wait_until
 
@@ -46,7 +47,7 @@ def test_last_file_is_given_as_it_is(tmp_path: Path) -> None:
     """S000-58: looking never makes a file."""
     queue = queue_of(tmp_path)
     assert queue.files == ()
-    made = queue.create(0, sparse=False)
+    made = created(queue, 0, sparse=False)
     assert queue.last is made
     assert len(list((tmp_path / "log").iterdir())) == 1
     queue.close()
@@ -71,7 +72,7 @@ def test_making_a_file_tells_its_error(tmp_path: Path) -> None:
 def test_a_file_has_size_name_offset_and_mapping(tmp_path: Path) -> None:
     """S004-13: everything that a mapped file is known by."""
     queue = queue_of(tmp_path)
-    file = queue.create(2 * SEGMENT, sparse=False)
+    file = created(queue, 2 * SEGMENT, sparse=False)
     assert (file.size, file.start_offset, file.end_offset) == (SEGMENT, 2 * SEGMENT, 3 * SEGMENT)
     assert file.name == f"{2 * SEGMENT:020d}"
     assert file.fd >= 0
@@ -104,7 +105,7 @@ def test_data_from_an_offset_to_the_end_of_its_file(tmp_path: Path) -> None:
     """S001-20: the file is found by arithmetic, the place is offset mod size; no fallback (K-46)."""
     queue = queue_of(tmp_path)
     for number in (1, 2, 3):
-        queue.create(number * SEGMENT, sparse=False).write(100, b"file %d" % number)
+        created(queue, number * SEGMENT, sparse=False).write(100, b"file %d" % number)
     file = queue.find(2 * SEGMENT + 100)
     assert file is not None
     assert file.read(100, SEGMENT - 100).startswith(b"file 2")
@@ -117,7 +118,7 @@ def test_end_of_the_file_of_an_offset(tmp_path: Path) -> None:
     """S001-68: rollNextFile: offset + size − offset mod size."""
     queue = queue_of(tmp_path)
     for number in range(3):
-        queue.create(number * SEGMENT, sparse=False)
+        created(queue, number * SEGMENT, sparse=False)
     for offset in (0, 1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 7):
         file = queue.find(offset)
         assert file is not None

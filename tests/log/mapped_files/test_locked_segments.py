@@ -11,9 +11,11 @@ import pytest
 
 import rocketstore
 from rocketstore import StoreConfig
-from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.positions import Positions
 from rocketstore.log.mapped_files.locked_segments import LockedSegments
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.mapped_files.mapped_files import MappedFiles
+from tests.support.file_tools import created
 from tests.support.small_store import open_small, parts, put_many, until
 
 SMALLEST_LIMIT = 1 << 20
@@ -81,7 +83,7 @@ class Refusing:
 
 
 def test_a_refusal_is_said_once_and_the_store_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    segments = LockedSegments(Positions(), wanted=True)
+    segments = LockedSegments(MappedFiles("commit log", None), Positions(), wanted=True)
     file: Any = Refusing()
     with caplog.at_level(logging.WARNING):
         segments.add(file)
@@ -91,12 +93,15 @@ def test_a_refusal_is_said_once_and_the_store_goes_on(caplog: pytest.LogCaptureF
 
 
 def test_a_segment_that_is_gone_is_let_go(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(bytes(4096))
-    file = MappedFile.open(str(tmp_path / "file"), 0, 4096, "write")
-    segments = LockedSegments(Positions(), wanted=True)
+    files = MappedFileQueue(tmp_path, "write", file_size=4096, name="commit log")
+    file, positions = created(files, 0, sparse=False), Positions()
+    segments = LockedSegments(files, positions, wanted=True)
     segments.add(file)
     segments.release_full()
     assert file.memory_locked  # it is not full
-    file.close()
+    positions.wrote = 4096
     segments.release_full()
-    assert segments._files == []
+    assert not file.memory_locked
+    segments.add(file)
+    file.close()
+    segments.close()

@@ -16,7 +16,7 @@ from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
-from tests.support.file_tools import SIZE, Calls, blocks, loaded, names, put, starts
+from tests.support.file_tools import SIZE, Calls, blocks, created, loaded, names, put, starts
 
 
 @pytest.fixture
@@ -171,18 +171,8 @@ def test_repair_gives_a_short_last_file_its_length_and_blocks(directory: Path) -
     assert blocks(queue.last) >= SIZE
     assert queue.wrong_sizes == []
     queue.repair_last()
-    queue.create(2 * SIZE, sparse=False)
+    created(queue, 2 * SIZE, sparse=False)
     assert view == b"x" * 100
-    queue.close()
-
-
-def test_a_short_queue_file_stays_sparse(directory: Path) -> None:
-    put(directory, 0, 100, b"x")
-    queue = loaded(directory, file_size=16 * SIZE)
-    queue.repair_last(sparse=True)
-    assert queue.last is not None
-    assert queue.last.size == 16 * SIZE
-    assert blocks(queue.last) < 16 * SIZE
     queue.close()
 
 
@@ -201,7 +191,7 @@ def test_an_empty_last_file_is_ignored_and_removed_by_repair(
         calls = Calls(patch)
         queue.repair_last()
         assert calls.names == ["unlink", "sync_directory"]
-    queue.create(SIZE, sparse=False)
+    created(queue, SIZE, sparse=False)
     queue.close()
 
 

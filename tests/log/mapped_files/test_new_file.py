@@ -35,10 +35,10 @@ class Places:
         self,
         *,
         sparse: bool = False,
-        prewrite: Callable[[int, int], None] | None = None,
+        reserve: Callable[[int, int], int] | None = None,
     ) -> MappedFile:
         return NewFile.make(
-            self.files, self.tmp, SIZE, SIZE, sparse=sparse, prewrite=prewrite
+            self.files, self.tmp, SIZE, SIZE, sparse=sparse, reserve=reserve
         ).publish()
 
 
@@ -174,10 +174,11 @@ def test_what_cannot_be_allocated_is_written(places: Places, calls: Calls) -> No
 def test_zeroed_blocks_are_written_before_the_name(places: Places, calls: Calls) -> None:
     """D-11 a: so that a sync of what is put there later only overwrites."""
 
-    def prewrite(fd: int, size: int) -> None:
+    def reserve(fd: int, size: int) -> int:
         syscalls.pwrite(fd, bytes(size), 0)
+        return size
 
-    file = places.make(prewrite=prewrite)
+    file = places.make(sparse=True, reserve=reserve)
     assert (
         calls.names.index("pwrite") < calls.names.index("fsync") < calls.names.index("link_unnamed")
     )

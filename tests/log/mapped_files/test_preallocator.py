@@ -1,190 +1,338 @@
-"""The preallocator: two wishes at most, in order, errors to who waits."""
+"""Segments made ahead of puts: order, errors that reach the put that waits, nothing left behind."""
 
 from __future__ import annotations
 
-import threading
+import errno
+import logging
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rocketstore import BackpressureError, DiskFullError
-from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.errors import (
+    BackpressureError,
+    DiskFullError,
+    StoreClosedError,
+    StoreFailedError,
+)
+from rocketstore.log.mapped_files import preallocator as module
 from rocketstore.log.mapped_files.preallocator import Preallocator
-
-SIZE = 4096
-
-
-class Disk:
-    """Makes files in memory, when it is allowed to; notes the order."""
-
-    def __init__(self) -> None:
-        self.made: list[int] = []
-        self.errors: list[OSError] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self.began = threading.Event()
-
-    def create(self, start: int) -> MappedFile:
-        self.began.set()
-        assert self.gate.wait(20)
-        if self.errors:
-            raise self.errors.pop(0)
-        self.made.append(start)
-        return MappedFile.anonymous(start, SIZE)
+from tests.support.file_tools import LONG_S, SIZE, Disk
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def disk() -> Disk:
-    return Disk()
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
 
 
 @pytest.fixture
-def service(disk: Disk) -> Iterator[Preallocator]:
-    failures: list[BaseException] = []
-    service = Preallocator(disk.create, failures.append)
-    service.start()
-    yield service
+def failures() -> list[BaseException]:
+    return []
+
+
+@pytest.fixture
+def make(disk: Disk, failures: list[BaseException]) -> Iterator[Callable[..., Preallocator]]:
+    made: list[Preallocator] = []
+
+    def start(**options: Any) -> Preallocator:
+        preallocator = Preallocator(disk.create, failures.append, **options)
+        preallocator.start()
+        made.append(preallocator)
+        return preallocator
+
+    yield start
     disk.gate.set()
-    service.stop()
-    service.discard()
-    assert not failures
+    for preallocator in made:
+        assert preallocator.stop(LONG_S)
+        preallocator.discard()
 
 
-def idle(disk: Disk) -> Preallocator:
-    """Without a thread: the test takes each step."""
-    return Preallocator(disk.create, lambda error: None)
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
 
 
-def test_take_waits_for_the_file(service: Preallocator, disk: Disk) -> None:
-    """S004-48 S004-58: the caller sleeps until its own request is done, no longer."""
+Make = Callable[..., Preallocator]
+FULL = (errno.ENOSPC, "No space left on device", "/store/commitlog/x")
+
+
+# ---- asking and taking ----
+
+
+def test_a_segment_is_made_and_handed_over(make: Make, disk: Disk) -> None:
+    """S000-59 S004-20 S004-48 S004-58."""
+    file = make().take(0, LONG_S)
+    assert (file.start_offset, file.size) == (0, SIZE)
+    assert disk.names == [file.name]
+
+
+def test_a_segment_that_is_ready_is_not_made_again(make: Make, disk: Disk) -> None:
+    """S004-42 S004-49: asked for once, found ready, and then it is the caller's."""
+    preallocator = make()
+    assert preallocator.request(0)
+    wait_until(lambda: preallocator.spare() is not None)
+    assert preallocator.request(0)
+    spare = preallocator.spare()
+    assert preallocator.take(0, LONG_S) is spare
+    assert disk.asked == [0]
+    assert preallocator.spare() is None
+
+
+def test_the_next_one_is_made_too(make: Make, disk: Disk) -> None:
+    """S000-59 S004-22: one awaited, one for later."""
+    preallocator = make()
+    preallocator.take(0, LONG_S)
+    assert preallocator.request(SIZE)
+    assert preallocator.take(SIZE, LONG_S).start_offset == SIZE
+    assert disk.asked == [0, SIZE]
+
+
+def test_one_is_wanted_at_a_time(make: Make, disk: Disk) -> None:
+    """S004-40: while it is being made, and while it is ready."""
+    preallocator = make()
     disk.gate.clear()
-    got: list[MappedFile] = []
-    thread = threading.Thread(target=lambda: got.append(service.take(0, 20)))
-    thread.start()
-    assert disk.began.wait(20)
-    assert not got
+    assert preallocator.request(0)
+    disk.busy()
+    assert [preallocator.request(0), preallocator.request(SIZE)] == [True, False]
     disk.gate.set()
-    thread.join(20)
-    assert got[0].start_offset == 0
+    wait_until(lambda: preallocator.spare() is not None)
+    assert not preallocator.request(SIZE)
+    preallocator.take(0, LONG_S)
+    assert preallocator.request(SIZE)
+    assert preallocator.take(SIZE, LONG_S).start_offset == SIZE
+    assert disk.asked == [0, SIZE]
 
 
-def test_two_wishes_at_most(disk: Disk) -> None:
-    """S004-40: the one that is needed and the one after it."""
-    service = idle(disk)
-    assert [service.request(n * SIZE) for n in (1, 2, 3)] == [True, True, False]
-    service.step()
-    assert service.request(3 * SIZE)
-
-
-def test_wished_once(disk: Disk) -> None:
-    """S004-42 S004-51: a wish that waits, or is done, is not made again."""
-    service = idle(disk)
-    for _ in range(3):
-        assert service.request(SIZE)
-    service.step()
-    assert service.request(SIZE)
-    assert service.step() is None
-    assert disk.made == [SIZE]
-
-
-def test_smaller_offset_first(disk: Disk) -> None:
-    """S004-43: it is needed first."""
-    service = idle(disk)
-    service.request(2 * SIZE)
-    service.request(SIZE)
-    service.step()
-    service.step()
-    assert disk.made == [SIZE, 2 * SIZE]
-
-
-def test_taken_is_forgotten(service: Preallocator, disk: Disk) -> None:
-    """S004-49: success removes it from the table."""
-    service.request(SIZE)
-    assert service.take(SIZE, 20).start_offset == SIZE
-    assert service.spare() is None
-
-
-def test_late_is_backpressure(service: Preallocator, disk: Disk) -> None:
-    """S004-49: not in time: the put fails, the file is made all the same, and the next put gets it."""
+def test_what_is_needed_now_takes_the_place_of_what_is_needed_last(
+    make: Make, disk: Disk, threads: ThreadPoolExecutor
+) -> None:
+    """S004-43."""
+    preallocator = make()
     disk.gate.clear()
-    with pytest.raises(BackpressureError, match=r"not ready after 0\.0 s"):
-        service.take(SIZE, 0.01)
+    preallocator.request(SIZE)
+    disk.busy()
+    call = threads.submit(preallocator.take, 0, LONG_S)
+    wait_until(lambda: preallocator._wanted == 0)
     disk.gate.set()
-    assert service.take(SIZE, 20).start_offset == SIZE
-    assert disk.made == [SIZE]
+    file = call.result(LONG_S)
+    assert file.start_offset == 0
+    assert disk.asked == [SIZE, 0]
+    assert disk.names == [file.name]
+    assert not preallocator.request(0)
 
 
-def test_error_goes_to_who_waits(service: Preallocator, disk: Disk) -> None:
-    """S004-47 S004-56: with its cause, at once, and it works again afterwards (K-36)."""
-    disk.errors = [DiskFullError(28, "no room"), OSError(5, "bad block")]
-    with pytest.raises(DiskFullError, match="no room"):
-        service.take(SIZE, 20)
-    with pytest.raises(OSError, match="bad block"):
-        service.take(SIZE, 20)
-    assert service.take(SIZE, 20).start_offset == SIZE
+def test_what_the_log_has_gone_past_is_removed(make: Make, disk: Disk) -> None:
+    """S004-51."""
+    preallocator = make()
+    preallocator.request(0)
+    wait_until(lambda: preallocator.spare() is not None)
+    file = preallocator.take(2 * SIZE, LONG_S)
+    assert disk.asked == [0, 2 * SIZE]
+    assert disk.names == [file.name]
 
 
-def test_old_error_is_not_told_to_a_new_put(disk: Disk) -> None:
-    """An error that nobody waited for is forgotten by the next wish."""
-    service = idle(disk)
-    disk.errors = [OSError(28, "no room")]
-    service.request(SIZE)
-    service.step()
-    service.start()
-    assert service.take(SIZE, 20).start_offset == SIZE
-    service.stop()
+def test_a_segment_that_java_removed_meanwhile_is_made_again(
+    make: Make, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-04: acknowledged messages must not go into a file without a name."""
+    preallocator = make()
+    preallocator.request(0)
+    wait_until(lambda: preallocator.spare() is not None)
+    spare = preallocator.spare()
+    assert spare is not None
+    os.unlink(spare.path)
+    with caplog.at_level(logging.WARNING):
+        file = preallocator.take(0, LONG_S)
+    assert os.path.exists(file.path)
+    assert file is not spare
+    assert "removed by another process" in caplog.text
 
 
-def test_runs_until_stopped(service: Preallocator, disk: Disk) -> None:
-    """S004-50 S004-57: sleeps without wishes, ends when told to, and keeps what it made."""
-    assert service.alive
-    service.take(0, 20)
-    service.take(SIZE, 20)
-    assert service.stop(20)
-    assert [service.alive, service.failure] == [False, None]
+def test_a_late_wish_for_what_was_handed_over_is_no_wish(make: Make, disk: Disk) -> None:
+    """Between `take` and the publishing of the segment another put may still see the old end."""
+    preallocator = make()
+    preallocator.take(0, LONG_S)
+    assert not preallocator.request(0)
+    preallocator.take(SIZE, LONG_S)
+    assert disk.asked == [0, SIZE]
+    assert preallocator.alive
 
 
-def test_discard_removes_the_file(tmp_path: Path) -> None:
-    """D-07: a spare that was never used does not stay behind."""
-    path = tmp_path / f"{SIZE:020d}"
-
-    def create(start: int) -> MappedFile:
-        path.write_bytes(bytes(SIZE))
-        return MappedFile.open(str(path), start, SIZE, "write")
-
-    service = Preallocator(create, lambda error: None)
-    service.request(SIZE)
-    service.step()
-    assert path.exists()
-    service.discard()
-    assert not path.exists()
+def test_the_segment_of_a_put_that_was_interrupted_is_known(make: Make, disk: Disk) -> None:
+    """An exception of a signal's handler between `take` and what the caller does with it."""
+    preallocator = make()
+    assert preallocator.given is None
+    first = preallocator.take(0, LONG_S)
+    assert preallocator.given is first
+    preallocator.request(SIZE)
+    wait_until(lambda: preallocator.spare() is not None)
+    assert preallocator.given is first
+    assert preallocator.take(SIZE, LONG_S) is preallocator.given is not first
 
 
-def test_unforeseen_errors_fail_the_store(disk: Disk) -> None:
-    """K-36: another kind of exception does not end the thread in silence."""
-    failures: list[BaseException] = []
-    failed = threading.Event()
-
-    def fail(error: BaseException) -> None:
-        failures.append(error)
-        failed.set()
-
-    def broken(start: int) -> MappedFile:
-        raise RuntimeError("broken")
-
-    create: Callable[[int], MappedFile] = broken
-    service = Preallocator(create, fail)
-    service.start()
-    service.request(0)
-    assert failed.wait(20)
-    assert isinstance(failures[0], RuntimeError)
-    service.stop()
+# ---- errors ----
 
 
-def test_who_was_interrupted_gets_the_same_segment_again(disk: Disk, service: Preallocator) -> None:
-    """An exception of a signal's handler between take and the caller's note of it."""
-    first = service.take(0, 10)
-    assert service.take(0, 10) is first
-    assert service.take(SIZE, 10) is not first
-    assert disk.made == [0, SIZE]
+def test_an_error_reaches_who_waits_and_the_next_call_works(make: Make, disk: Disk) -> None:
+    """S000-32 S004-47 S004-56: the real cause, which is then forgotten (K-36)."""
+    preallocator = make()
+    disk.errors = [DiskFullError(*FULL)]
+    with pytest.raises(DiskFullError) as caught:
+        preallocator.take(0, LONG_S)
+    assert caught.value.errno == errno.ENOSPC
+    assert preallocator.alive
+    assert preallocator.take(0, LONG_S).start_offset == 0
+
+
+def test_an_error_that_nobody_waits_for_is_tried_again(make: Make, disk: Disk) -> None:
+    preallocator = make()
+    disk.errors = [DiskFullError(*FULL), DiskFullError(*FULL)]
+    preallocator.request(0)
+    wait_until(lambda: preallocator.spare() is not None)
+    assert disk.asked == [0, 0, 0]
+    assert preallocator.take(0, LONG_S).start_offset == 0
+
+
+def test_what_nobody_waits_for_is_not_tried_for_ever(make: Make, disk: Disk) -> None:
+    """Once the pause is as long as it may be, the wish is forgotten; the put that needs it asks again."""
+    preallocator = make()
+    preallocator._backoff_s = module.BACKOFF_MAX_S / 2
+    disk.errors = [DiskFullError(*FULL)]
+    preallocator.request(0)
+    disk.busy()
+    wait_until(lambda: preallocator._wanted is None)
+    assert disk.asked == [0]
+    assert preallocator.take(0, LONG_S).start_offset == 0
+
+
+def test_tries_are_paced(make: Make, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    """K-36: 10 ms, doubling to 1 s; one line in the log for one cause."""
+    preallocator = make()
+    disk.errors = [DiskFullError(*FULL) for _ in range(4)]
+    with caplog.at_level(logging.WARNING):
+        preallocator.request(0)
+        wait_until(lambda: preallocator.spare() is not None)
+    pauses = [b - a for a, b in zip(disk.times, disk.times[1:], strict=False)]
+    for pause, least in zip(pauses, (0.010, 0.020, 0.040, 0.080), strict=True):
+        assert pause >= least
+    assert sum("cannot be made" in r.getMessage() for r in caplog.records) == 1
+    assert module.BACKOFF_MAX_S == 1.0
+
+
+def test_a_wait_that_takes_too_long_names_what_it_waits_for(
+    make: Make, disk: Disk, threads: ThreadPoolExecutor
+) -> None:
+    """S004-48 S004-49 D-15: the request stays, a later call finds its segment."""
+    preallocator = make()
+    disk.gate.clear()
+    with pytest.raises(BackpressureError, match="segment at 0 was not ready"):
+        preallocator.take(0, 0.001)
+    disk.busy()
+    with pytest.raises(BackpressureError, match="it is being made"):
+        preallocator.take(0, 0.001)
+    disk.gate.set()
+    assert preallocator.take(0, LONG_S).start_offset == 0
+    assert disk.asked == [0]
+
+
+def test_a_late_answer_tells_the_last_error(make: Make, disk: Disk) -> None:
+    preallocator = make()
+    preallocator._backoff_s = 500.0  # the next failure pauses as long as it may
+    disk.errors = [DiskFullError(*FULL)]
+    with pytest.raises(DiskFullError):
+        preallocator.take(0, LONG_S)
+    with pytest.raises(BackpressureError, match="No space left") as caught:
+        preallocator.take(0, 0.001)
+    assert isinstance(caught.value.__cause__, DiskFullError)
+    assert disk.asked == [0]
+
+
+def test_slow_creation_is_logged_with_the_puts_that_wait(
+    make: Make, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S004-52."""
+    monkeypatch.setattr(module, "SLOW_CREATION_MS", -1)
+    with caplog.at_level(logging.INFO):
+        make().take(0, LONG_S)
+    assert "creating the segment at 0 took" in caplog.text
+    assert "puts waiting: 1" in caplog.text
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+    caplog.clear()
+    monkeypatch.setattr(module, "VERY_SLOW_CREATION_MS", -1)
+    ahead = make()
+    with caplog.at_level(logging.INFO):
+        ahead.request(SIZE)
+        wait_until(lambda: ahead.spare() is not None)
+    assert "puts waiting: 0" in caplog.text
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    caplog.clear()
+    monkeypatch.setattr(module, "SLOW_CREATION_MS", 1e9)
+    with caplog.at_level(logging.INFO):
+        make().take(2 * SIZE, LONG_S)
+    assert "took" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [FileExistsError(errno.EEXIST, "File exists"), ValueError("bug")])
+def test_what_no_disk_explains_fails_the_store(
+    make: Make, disk: Disk, failures: list[BaseException], error: Exception
+) -> None:
+    """D-06: a name that we do not know of. Whoever waits hears it at once, and so does the next one."""
+    preallocator = make()
+    disk.errors = [error]
+    for _ in range(2):
+        with pytest.raises(StoreFailedError) as caught:
+            preallocator.take(0, LONG_S)
+        assert repr(caught.value.__cause__) == repr(error)  # a copy, without frames
+    assert preallocator.stop(LONG_S)
+    assert failures == [error]
+    assert not preallocator.request(0)
+
+
+# ---- end ----
+
+
+def test_unused_segments_are_removed_at_the_end(make: Make, disk: Disk) -> None:
+    """S004-50 S004-57 D-07: and none is made any more."""
+    preallocator = make()
+    used = preallocator.take(0, LONG_S)
+    preallocator.request(SIZE)
+    wait_until(lambda: preallocator.spare() is not None)
+    assert len(disk.names) == 2
+    assert preallocator.alive
+    assert preallocator.stop(LONG_S)
+    assert [preallocator.alive, preallocator.failure] == [False, None]
+    preallocator.discard()
+    assert disk.names == [used.name]
+    assert not used.closed
+    with pytest.raises(StoreClosedError):
+        preallocator.take(SIZE, LONG_S)
+    assert not preallocator.request(SIZE)
+
+
+def test_stop_wakes_who_waits(make: Make, disk: Disk, threads: ThreadPoolExecutor) -> None:
+    preallocator = make()
+    disk.gate.clear()
+    call = threads.submit(preallocator.take, 0, LONG_S)
+    disk.busy()
+    stopping = threads.submit(preallocator.stop, LONG_S)
+    assert isinstance(call.exception(LONG_S), StoreClosedError)
+    preallocator.discard()
+    disk.gate.set()
+    assert stopping.result(LONG_S)
+    assert disk.names == []  # what was being made was not wanted any more
+
+
+def test_a_segment_that_is_not_needed_is_withdrawn_by_whoever_made_it(make: Make) -> None:
+    withdrawn: list[int] = []
+    preallocator = make(withdraw=lambda file: withdrawn.append(file.start_offset))
+    preallocator.take(0, LONG_S)
+    preallocator.request(SIZE)
+    wait_until(lambda: preallocator.spare() is not None)
+    preallocator.stop()
+    preallocator.discard()
+    assert withdrawn == [SIZE]

@@ -22,7 +22,7 @@ from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.queue_preallocator import NextFiles, QueuePreallocator
 from rocketstore.log.queues.units import UNIT_SIZE
-from tests.support.file_tools import blocks
+from tests.support.file_tools import blocks, created
 from tests.support.small_store import Calls, dispatched, everything, open_small, put_many, watched
 from tests.support.waiting import wait_until
 
@@ -194,7 +194,7 @@ def test_no_file_ahead_where_it_would_have_its_name_at_once(tmp_path: Path, call
     """D-06: the last resort, a file system with neither nameless files nor a place for them."""
     calls.errors["open_unnamed"] = OSError(errno.EOPNOTSUPP, "no such files here")
     files = MappedFileQueue(tmp_path, "write", file_size=SIZE, name="consume queue")
-    files.create(0, sparse=True)
+    created(files, 0, sparse=True)
     assert not NextFiles(files).prepare()
     assert [path.name for path in tmp_path.iterdir()] == [segment_name(0)]
     files.close()
@@ -266,7 +266,7 @@ class TestMaker:
         maker = QueuePreallocator(failures.append)
         maker.start()
         files = MappedFileQueue(tmp_path, "write", file_size=SIZE, name="q", tmp_directory=tmp_path)
-        files.create(0, sparse=True)
+        created(files, 0, sparse=True)
         calls.errors["fallocate"] = OSError(errno.ENOSPC, "no room")
         maker.ask(NextFiles(files))
         wait_until(lambda: not maker._asked)

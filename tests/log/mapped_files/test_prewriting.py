@@ -1,4 +1,4 @@
-"""`_native.append.zero_fill`: zeros of the next file, and who has the disk meanwhile."""
+"""Zeros of a prewritten file, and who has the disk meanwhile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.append.zero_fill import prewrite
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.positions import Positions
+from rocketstore.log.mapped_files.mapped_files import MappedFiles
+from rocketstore.log.mapped_files.segment_blocks import SegmentBlocks
 from tests.support.disk_calls import disk_calls
+from tests.unit.conftest import probe
+
+__all__ = ["probe"]
 
 pytestmark = pytest.mark.quick
 
@@ -29,10 +34,13 @@ def fd(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
-def at(wrote: int) -> Positions:
-    positions = Positions()
-    positions.wrote = wrote
-    return positions
+def prewrite(fd: int, used: int) -> None:
+    """`used`: bytes of the file before that the log has used."""
+    files, positions = MappedFiles("commit log", SIZE), Positions()
+    files.publish(MappedFile.anonymous(START - SIZE, SIZE))
+    positions.wrote = START - SIZE + used
+    blocks = SegmentBlocks(files, positions, stepwise=False, max_wait_ms=1)
+    assert blocks.begin_written(fd, SIZE) == SIZE
 
 
 def written(fd: int) -> bool:
@@ -46,7 +54,7 @@ def written(fd: int) -> bool:
 def test_pieces_are_synced_while_there_is_time(fd: int, used: int, syncs: int) -> None:
     """D-11 a. Time there is while more is done than the log has used of the file before."""
     with disk_calls() as calls:
-        prewrite(fd, SIZE, at(START - SIZE + used), START)
+        prewrite(fd, used)
         assert calls.made.count("fdatasync") == syncs
     assert written(fd)
 
@@ -54,8 +62,8 @@ def test_pieces_are_synced_while_there_is_time(fd: int, used: int, syncs: int) -
 @pytest.mark.parametrize("name", ["pwrite", "fdatasync"])
 def test_errors(fd: int, probe: Any, name: str) -> None:
     probe.fail(name, errno.EINTR, times=3)
-    prewrite(fd, SIZE, at(0), START)
+    prewrite(fd, 0)
     assert written(fd)
     probe.fail(name, errno.ENOSPC)
     with pytest.raises(OSError, match="No space left"):
-        prewrite(fd, SIZE, at(0), START)
+        prewrite(fd, 0)

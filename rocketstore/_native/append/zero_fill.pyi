@@ -1,3 +1,0 @@
-from rocketstore._native.sync.positions import Positions
-
-def prewrite(fd: int, size: int, positions: Positions, start_offset: int) -> None: ...
