@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rocketstore
 from rocketstore import PutResult
-from rocketstore.aio.loop_port import IN_LINE, NOT_PUT
-from rocketstore.aio.put_future import PutFuture, put_task
-from rocketstore.aio.put_line import Place
+from rocketstore.aio.awaited import PutFuture
+from rocketstore.aio.loop_port import ATTEND, IN_LINE, NOT_PUT
 
 if TYPE_CHECKING:
     from rocketstore.aio.loop_port import LoopPort
@@ -135,8 +135,8 @@ class Writer:
                 deliver_at=deliver_at,
                 deliver_after=deliver_after,
             )
-            return put_task(self._append_many(append, durability), port.loop)
-        if writer is not None and not port.turn.standing:
+            return self._put_many(append, durability)
+        if writer is not None and not port.line.busy:
             future: PutFuture[PutResult] = PutFuture(loop=port.loop)
             placed = port.native.put(
                 writer, body, tags, keys, properties, flag, born_time, shard_key, durability,
@@ -148,10 +148,11 @@ class Writer:
                 return port.placed(placed, future)
         content = Content(body, tags, keys, properties, flag, born_time, shard_key)
         request = PutRequest(content, durability, delay_level)
-        place = Place(port.turn, functools.partial(self._put_now, request))
-        place.task = task = put_task(self._put(place, request), port.loop)
-        task.add_done_callback(place.leave)
-        return task
+
+        async def work(future: asyncio.Future[Any]) -> None:
+            await self._append(request, future, future)
+
+        return port.in_line(work)
 
     async def submit(
         self,
@@ -175,7 +176,14 @@ class Writer:
             delay = (await self._opened())._delay(delay_level, deliver_at, deliver_after)
         content = Content(body, tags, keys, properties, flag, born_time, shard_key)
         request = PutRequest(content, durability, delay)
-        return await self._append(Place(self._port.turn), request)
+        promised: PutFuture[PutResult] = PutFuture(loop=self._port.loop)
+
+        async def work(place: asyncio.Future[Any]) -> bool:
+            await self._append(request, place, promised)
+            return True
+
+        await self._port.in_line(work)
+        return promised
 
     async def put_batch(
         self,
@@ -201,7 +209,7 @@ class Writer:
             shard_key=shard_key,
             durability="memory",
         )
-        return await self._append_many(append, durability)
+        return await self._put_many(append, durability)
 
     async def put_columns(
         self,
@@ -238,57 +246,40 @@ class Writer:
             shard_key=shard_key,
             durability="memory",
         )
-        return await self._append_many(append, durability)
+        return await self._put_many(append, durability)
 
-    async def _put(self, place: Place, request: PutRequest) -> PutResult:
-        promised = await place.made()
-        if promised is None:
-            promised = await self._append(place, request)
-        return await promised
-
-    def _put_now(self, request: PutRequest) -> PutFuture[PutResult] | None:
-        """Puts a message whose turn it is; None where that takes a wait."""
+    async def _append(
+        self, request: PutRequest, place: asyncio.Future[Any], promised: asyncio.Future[Any]
+    ) -> None:
+        """In line: puts a message, unless its place was given up; `promised` is what is done once
+        its promise is met."""
         port = self._port
-        if self._writer is None or port.closed or port.full:
-            return None
-        future: PutFuture[PutResult] = PutFuture(loop=port.loop)
-        placed = port.native.put(
-            self._writer, *request.content, request.durability, future, request.delay_level
-        )
-        return None if placed == NOT_PUT else port.placed(placed, future)
+        writer = await self._opened()
+        await port.room()
+        if place.done():
+            return
+        content, durability, delay_level = request
+        placed = port.native.put(writer, *content, durability, promised, delay_level)
+        if placed == ATTEND:
+            port.attend()
+        elif placed == NOT_PUT:
+            # The log itself is full, or its next segment is not there yet: that blocks.
+            put = functools.partial(writer.put, **content._asdict(), delay_level=delay_level)
+            result = await port.put(place, put, durability="memory")
+            port.keep(result, durability or self._durability, promised)
 
-    async def _append(self, place: Place, request: PutRequest) -> PutFuture[PutResult]:
-        """Puts a message; gives what to await for its promise, which counts as in flight before the
-        place is left."""
-        port = self._port
-        async with place:
-            writer = await self._opened()
-            level = writer.durability if request.durability is None else request.durability
-            port.native.check_durability(level)
-            await port.room()
-            port.check()
-            result = port.native._put_now(writer, *request.content, request.delay_level)
-            if result is None:
-                # The log itself is full, or its next segment is not there yet: that blocks.
-                result = await port.put(
-                    writer.put,
-                    **request.content._asdict(),
-                    durability="memory",
-                    delay_level=request.delay_level,
-                )
-            return port.promise(result, level)
-
-    async def _append_many(
+    def _put_many(
         self, append: Callable[[rocketstore.Writer], PutResult], durability: Durability | None
-    ) -> PutResult:
+    ) -> PutFuture[PutResult]:
         port = self._port
-        async with Place(port.turn):
+
+        async def work(future: asyncio.Future[Any]) -> None:
             writer = await self._opened()
-            level = writer.durability if durability is None else durability
-            port.native.check_durability(level)
+            level = port.level(durability or self._durability)
             await port.room()
-            promised = port.promise(await port.put(append, writer), level)
-        return await promised
+            port.keep(await port.put(future, append, writer), level, future)
+
+        return port.in_line(work)
 
     async def _opened(self) -> rocketstore.Writer:
         if self._writer is None:
