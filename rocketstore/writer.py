@@ -215,7 +215,6 @@ class Writer(native.Writer):
             deliver_after=deliver_after,
         )
         self._log.request_flush(result.end_offset)
-        self._note_level(result, level)
         return Ticket(self._completions, result, level)
 
     def __repr__(self) -> str:

@@ -78,7 +78,7 @@ cdef class CompletionPort:
     cdef int unasked  # puts since the last request_flush
     cdef bint settling
     cdef object raised  # by a waiter when it was completed
-    cdef bint begun, ended
+    cdef bint begun, ended, rings
     cdef Py_ssize_t tidy_arrivals_at
 
     def __cinit__(self, *given, **named):
@@ -95,9 +95,11 @@ cdef class CompletionPort:
         self.log, self.arrival, self.bell = log, arrival, EventFd(descriptor)
         self.timeout_ns = timeout_ms * 1_000_000
         self.ended = False
-        arrival.hang(self.bell)
-        if log is not None:
-            log.progress.hang(self.bell)
+        self.rings = descriptor >= 0
+        if self.rings:
+            arrival.hang(self.bell)
+            if log is not None:
+                log.progress.hang(self.bell)
 
     @property
     def _bell(self):
@@ -331,7 +333,9 @@ cdef class CompletionPort:
         return 0
 
     cdef void took(self, Wait wait, int64_t now) noexcept:
-        if wait.result is not None:  # a waiter may put again, after `now`, while a line is gone through
+        # A ticket's put was timed when it was submitted. A waiter may put again, after `now`, while a line is
+        # gone through.
+        if wait.result is not None and self.rings:
             self.log.put_times.add_c(max(<int64_t>0, now - wait.began_ns))
 
     # ---- completions ----

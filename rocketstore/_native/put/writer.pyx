@@ -21,9 +21,9 @@ from rocketstore._native.put.property_builder cimport (
     text_span, text_start, text_tags,
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.append.copies cimport check_level, not_on_disk
+from rocketstore._native.append.copies cimport check_level
 from rocketstore._native.append.put_result cimport (
-    DISK, PutResult, durability_level, durability_name, nothing_put, number_of,
+    PutResult, durability_level, durability_name, nothing_put, number_of,
     put_result, set_host,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
@@ -263,16 +263,9 @@ cdef class Writer:
     cdef int wait(self, PutResult result, int asked, object timeout_s, int64_t started) except -1:
         cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         try:
-            if not self.log.wait_level(result.end_offset, asked, left_ms):
-                raise not_on_disk(result.end_offset, left_ms, result)
-            if asked > DISK:  # a wait and an error of its own (K-72)
-                result.level = DISK
-                left_ms = (self.log.group.copies.timeout_ms if timeout_s is None
-                           else left_ms - (now_ns() - started) // 1_000_000)
-                self.log.await_copies(result.end_offset, asked, max(<int64_t>0, left_ms), result)
+            self.log.await_promise(result.end_offset, asked, left_ms, timeout_s is not None, result)
         finally:
             put_took(self.log, started, True)
-        result.level = <short>asked
         return 0
 
     @property
@@ -488,10 +481,6 @@ cdef class Writer:
             text_free(&text)
         self.finish(result, asked, timeout_s, started)
         return result
-
-    def _note_level(self, PutResult result not None, durability not None):
-        """A ticket's result says the promise of the ticket."""
-        result.level = <short>max(<int>result.level, durability_level(durability))
 
 
 rs_put_install(
