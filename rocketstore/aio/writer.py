@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import PutResult
@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Writer"]
-
-
-class Content(NamedTuple):
-    """What a message says: arguments of `Writer.put`, in the order of the native put."""
-
-    body: Body
-    tags: str | None
-    keys: str | Sequence[str] | None
-    properties: Mapping[str, str] | None
-    flag: int
-    born_time: Timestamp | None
-    shard_key: str | None
-
-
-class PutRequest(NamedTuple):
-    """A message that waits to be put."""
-
-    content: Content
-    durability: Durability | None
-    delay_level: Any  # or the time of its own that `submit` was given
 
 
 class Writer:
@@ -107,8 +87,8 @@ class Writer:
         The message is in the log when this returns, also without the await, unless puts have to
         wait for room: then a task of its own sees to it. Arguments and errors are those of
         `rocketstore.Writer.put`; what is wrong with the message is raised at once. A put with
-        `expected_queue_offset`, `unique_id`, `deliver_at` or `deliver_after` is put by a thread, and
-        says what is wrong when it is awaited.
+        `expected_queue_offset` or `unique_id` is put by a thread, and says what is wrong when it is
+        awaited.
 
         Raises, when awaited:
             DurabilityTimeoutError: not on disk within `sync_flush_timeout_ms`; the message *is* in
@@ -117,42 +97,34 @@ class Writer:
         """
         port, writer = self._port, self._writer
         port.check()
-        threaded = (expected_queue_offset, unique_id, deliver_at, deliver_after)
-        if threaded != (None, None, None, None):
-            append = functools.partial(
-                rocketstore.Writer.put,
-                body=body,
-                tags=tags,
-                keys=keys,
-                properties=properties,
-                flag=flag,
-                born_time=born_time,
-                shard_key=shard_key,
-                durability="memory",
-                expected_queue_offset=expected_queue_offset,
-                unique_id=unique_id,
-                delay_level=delay_level,
-                deliver_at=deliver_at,
-                deliver_after=deliver_after,
-            )
-            return self._put_many(append, durability)
-        if writer is not None and not port.line.busy:
+        condition = expected_queue_offset is not None or unique_id is not None
+        if writer is not None and not port.line.busy and not condition:
             future: PutFuture[PutResult] = PutFuture(loop=port.loop)
             placed = port.native.put(
                 writer, body, tags, keys, properties, flag, born_time, shard_key, durability,
-                future, delay_level,
+                future, delay_level, deliver_at, deliver_after,
             )  # fmt: skip
             if placed == IN_LINE:
                 return future
             if placed != NOT_PUT:
                 return port.placed(placed, future)
-        content = Content(body, tags, keys, properties, flag, born_time, shard_key)
-        request = PutRequest(content, durability, delay_level)
-
-        async def work(future: asyncio.Future[Any]) -> None:
-            await self._append(request, future, future)
-
-        return port.in_line(work)
+        put = functools.partial(
+            rocketstore.Writer.put,
+            body=body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+            born_time=born_time,
+            shard_key=shard_key,
+            delay_level=delay_level,
+            deliver_at=deliver_at,
+            deliver_after=deliver_after,
+        )
+        if condition:
+            put.keywords.update(expected_queue_offset=expected_queue_offset, unique_id=unique_id)
+            return self._put_many(functools.partial(put, durability="memory"), durability)
+        return port.in_line(lambda future: self._append(put, durability, future, future))
 
     async def submit(
         self,
@@ -171,15 +143,23 @@ class Writer:
     ) -> PutFuture[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""
-        delay: Any = delay_level
-        if deliver_at is not None or deliver_after is not None:
-            delay = (await self._opened())._delay(delay_level, deliver_at, deliver_after)
-        content = Content(body, tags, keys, properties, flag, born_time, shard_key)
-        request = PutRequest(content, durability, delay)
+        put = functools.partial(
+            rocketstore.Writer.put,
+            body=body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+            born_time=born_time,
+            shard_key=shard_key,
+            delay_level=delay_level,
+            deliver_at=deliver_at,
+            deliver_after=deliver_after,
+        )
         promised: PutFuture[PutResult] = PutFuture(loop=self._port.loop)
 
         async def work(place: asyncio.Future[Any]) -> bool:
-            await self._append(request, place, promised)
+            await self._append(put, durability, place, promised)
             return True
 
         await self._port.in_line(work)
@@ -249,7 +229,11 @@ class Writer:
         return await self._put_many(append, durability)
 
     async def _append(
-        self, request: PutRequest, place: asyncio.Future[Any], promised: asyncio.Future[Any]
+        self,
+        put: functools.partial[PutResult],
+        durability: Durability | None,
+        place: asyncio.Future[Any],
+        promised: asyncio.Future[Any],
     ) -> None:
         """In line: puts a message, unless its place was given up; `promised` is what is done once
         its promise is met."""
@@ -258,14 +242,12 @@ class Writer:
         await port.room()
         if place.done():
             return
-        content, durability, delay_level = request
-        placed = port.native.put(writer, *content, durability, promised, delay_level)
+        placed = port.native.put(writer, **put.keywords, durability=durability, waiter=promised)
         if placed == ATTEND:
             port.attend()
         elif placed == NOT_PUT:
             # The log itself is full, or its next segment is not there yet: that blocks.
-            put = functools.partial(writer.put, **content._asdict(), delay_level=delay_level)
-            result = await port.put(place, put, durability="memory")
+            result = await port.put(place, put, writer, durability="memory")
             port.keep(result, durability or self._durability, promised)
 
     def _put_many(

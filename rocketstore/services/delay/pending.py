@@ -18,7 +18,7 @@ from rocketstore.errors import (
     RocketStoreError,
     StoreReadOnlyError,
 )
-from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC, Due
+from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay.already import skip_delivered
 from rocketstore.services.delay.copies import EVERY, source_of, target_of
@@ -232,7 +232,7 @@ class Delayed:
             )
             end = reschedule(engine, timers, _chosen(message), max(when_ms, 0), span_ms)
         if end is not None:
-            engine.delayed_puts.note(Due(when_ms))
+            engine.delayed_puts.note_due(when_ms)
         return self._promised(end)
 
     def repeat(
