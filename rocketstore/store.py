@@ -141,6 +141,8 @@ class Store:
             born_host=engine.config.store_host,
             reserved=RESERVED_PROPERTIES,
             to_ms=timestamp_ms,
+            delays=engine.delayed_puts,
+            unique_ids=engine.unique_ids,
         )
         return writer._bind(engine)
 

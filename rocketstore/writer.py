@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.append.copies import check_promise
@@ -12,8 +11,6 @@ from rocketstore._native.append.put_result import durability_level, durability_n
 from rocketstore._native.put import batch_append as native_rows
 from rocketstore._native.put import writer as native
 from rocketstore.engine.tickets import Completions, Ticket
-from rocketstore.errors import MessageRejectedError
-from rocketstore.values.arguments import whole_number
 from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.queues.delayed_puts import Delay, DelayedPuts
-    from rocketstore.log.read.unique_ids import UniqueIds
     from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
@@ -40,65 +35,16 @@ class Writer(native.Writer):
     the promise of puts that ask for no other.
     """
 
-    __slots__ = ("_completions", "_delayed_puts", "_path", "_unique_ids")
+    __slots__ = ("_completions", "_path")
 
     _completions: Completions
-    _delayed_puts: DelayedPuts
     _path: str
-    _unique_ids: UniqueIds
 
     def _bind(self, engine: WritingEngine) -> Writer:
-        """What conditions, delays, submit and repr need; called once by the store."""
+        """What submit and repr need; called once by the store."""
         self._completions = engine.completions
-        self._delayed_puts = engine.delayed_puts
         self._path = engine.path
-        self._unique_ids = engine.unique_ids
         return self
-
-    def _put_if(
-        self,
-        body: Body,
-        expected: int | None,
-        unique_id: str | None,
-        fields: Mapping[str, Any],
-        durability: Durability | None,
-        timeout_s: float | None,
-    ) -> PutResult:
-        """A put with a condition or a delay, which `put` comes to."""
-        self._check_promise(durability, timeout_s)
-        if fields["delay_level"] is not None:
-            self._delayed_puts.check(fields["delay_level"], expected, unique_id)
-        at = -1
-        if expected is not None:
-            at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
-            if len(self._queues) > 1 and fields["shard_key"] is None:
-                raise MessageRejectedError(
-                    f"expected_queue_offset = {at}: of which of {len(self._queues)} queues? Give a "
-                    "shard_key, or a writer of one queue"
-                )
-        append = partial(self._append_if, body, at, unique_id, **fields)
-        if unique_id is None:
-            result = append()
-        else:
-            result = self._unique_ids.put(self.topic, unique_id, append)
-        self._await_promise(result, durability, timeout_s)
-        return result
-
-    def _delay(
-        self,
-        delay_level: int | None,
-        deliver_at: Timestamp | None,
-        deliver_after: datetime.timedelta | None,
-    ) -> Delay | None:
-        return self._delayed_puts.delay(delay_level, deliver_at, deliver_after)
-
-    def _delayed_place(
-        self, delay_level: Delay, properties: bytes
-    ) -> tuple[QueueState, list[tuple[str, str]]] | None:
-        return self._delayed_puts.place(delay_level, properties)
-
-    def _note_delayed(self, delay_level: Delay) -> None:
-        self._delayed_puts.note(delay_level)
 
     def put_columns(
         self,
@@ -215,7 +161,6 @@ class Writer(native.Writer):
             deliver_after=deliver_after,
         )
         self._log.request_flush(result.end_offset)
-        self._note_level(result, level)
         return Ticket(self._completions, result, level)
 
     def __repr__(self) -> str:

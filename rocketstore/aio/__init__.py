@@ -15,9 +15,9 @@ Modules, in reading order:
     open_store: `open` and `attach`; an `Opening` is what `async with` and `await` take.
     store: `Store`, with the names of `rocketstore.Store`.
     writer: `Writer`: puts of the tasks of one loop.
-    query: `Query`, what a look-up by key gives: a coroutine and an async iterable.
-    put_line: the order of puts that wait for room.
-    put_future: `PutFuture`, what a put gives: a future that is a coroutine too.
+    put_line: `Line`: puts that wait, in their order.
+    awaited: `PutFuture`, what a put gives: a future that is a coroutine too; `Query`, what a look-up
+        by key gives: a coroutine and an async iterable.
     fairness: how long all tasks together put in one turn of the loop.
     loop_port: one loop and one store: completions, threads, and the bounds on what is in flight.
     consumer: `Consumer` and `Following`: a thread fetches, the loop hands out.
@@ -26,11 +26,11 @@ Modules, in reading order:
 A face: it uses exported names of the library, and nothing imports it.
 """
 
+from rocketstore.aio.awaited import PutFuture
 from rocketstore.aio.consumer import Consumer, Following
 from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES
 from rocketstore.aio.open_store import Opening, attach
 from rocketstore.aio.open_store import open_store as open  # shadows the builtin on purpose
-from rocketstore.aio.put_future import PutFuture
 from rocketstore.aio.store import Store
 from rocketstore.aio.store_transaction import StoreTransaction
 from rocketstore.aio.writer import Writer

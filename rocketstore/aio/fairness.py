@@ -7,7 +7,7 @@ from collections import deque
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
-from rocketstore.aio.put_future import PutFuture
+from rocketstore.aio.awaited import PutFuture
 
 __all__ = ["Fairness"]
 

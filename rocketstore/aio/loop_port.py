@@ -4,7 +4,6 @@ flight."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import rocketstore
 from rocketstore import Placed, StoreClosedError
+from rocketstore.aio.awaited import PutFuture
 from rocketstore.aio.fairness import Fairness
-from rocketstore.aio.put_future import PutFuture
-from rocketstore.aio.put_line import Place, Turn
+from rocketstore.aio.put_line import Line, Work
 from rocketstore.values import Durability
 
 __all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]
@@ -52,9 +51,8 @@ class LoopPort:
         self.closed = False
         self._store = store
         self._threads = threads
-        self.turn = Turn()
-        self._thread_puts = False
-        self._room: list[asyncio.Future[None]] = []
+        self.line = Line(self.loop)
+        self._room: asyncio.Future[None] | None = None  # what the first of the line waits for
         self._flush_asked = False
         self._timer: asyncio.TimerHandle | None = None
         self._fairness = Fairness(self.loop)
@@ -75,38 +73,32 @@ class LoopPort:
 
     # ---- what is in flight ----
 
-    @property
-    def full(self) -> bool:
-        """Whether a put has to wait for others to be settled, or made."""
-        return self._thread_puts or self.native.full
+    def in_line(self, work: Work) -> PutFuture[Any]:
+        """Does `work` once all puts that were begun before are made."""
+        future: PutFuture[Any] = PutFuture(loop=self.loop)
+        self.line.join(future, work)
+        return future
 
     async def room(self) -> None:
-        """Returns once the bounds leave room."""
-        while self.full:
+        """Returns once the bounds leave room. In line, as `idle`."""
+        while self.native.full:
             await self._settled()
+        self.check()
 
     async def idle(self) -> None:
         """Returns once nothing is in flight."""
-        while self._thread_puts or self.native.pending:
+        while self.native.pending:
             await self._settled()
 
     async def _settled(self) -> None:
-        waiter = self.loop.create_future()
-        self._room.append(waiter)
-        await waiter
+        self._room = self.loop.create_future()
+        await self._room
 
     def level(self, durability: Durability | None) -> Durability:
         """The promise that is asked for, by default the store's. Raises ValueError."""
         level = self._store.config.durability if durability is None else durability
         self.native.check_durability(level)
         return level
-
-    def promise(
-        self, result: rocketstore.PutResult, durability: Durability
-    ) -> PutFuture[rocketstore.PutResult]:
-        """What is done once `result` is as durable as was asked for."""
-        future: PutFuture[rocketstore.PutResult] = PutFuture(loop=self.loop)
-        return self.placed(self.native.promise(result, durability, future), future)
 
     def promise_flushed(self, end_offset: int) -> PutFuture[None]:
         """What is done once everything below `end_offset` is on disk. No promise for what lies
@@ -121,9 +113,7 @@ class LoopPort:
     def placed(self, placed: int, future: PutFuture[T]) -> PutFuture[T]:
         """Does what the loop has to do for a future that is in line, or is done."""
         if placed == ATTEND:
-            self._ask_for_flush()
-            if self._timer is None:
-                self._expire()
+            self.attend()
         elif placed != IN_LINE:
             fairness = self._fairness
             fairness.puts += 1
@@ -131,11 +121,14 @@ class LoopPort:
                 return fairness.look(future)
         return future
 
-    def _ask_for_flush(self) -> None:
+    def attend(self) -> None:
+        """Sees to the sync and to the time of what is in line for the disk."""
         # After the tasks that are about to run: all of their puts share the sync.
         if not self._flush_asked:
             self._flush_asked = True
             self.loop.call_soon(self._request_flush)
+        if self._timer is None:
+            self._expire()
 
     def _request_flush(self) -> None:
         self._flush_asked = False
@@ -156,13 +149,12 @@ class LoopPort:
     def _readable(self) -> None:
         self.native.drain()
         self.native.settle()
-        if self._room:
-            self._give_room()
+        self._give_room()
 
     def _give_room(self) -> None:
-        waiters, self._room = self._room, []
-        for waiter in waiters:
-            _set_result(waiter, None)
+        if self._room is not None:
+            _set_result(self._room, None)
+            self._room = None
 
     async def arrival(self, seen: int, timeout_s: float | None) -> None:
         """Returns once `arrivals` is no longer `seen`, or after the time."""
@@ -179,39 +171,49 @@ class LoopPort:
 
     # ---- threads ----
 
-    async def put(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """With the turn: runs a put that may block on a thread. Where the task is cancelled and the
-        thread has begun, it goes on with the put, and nobody overtakes it."""
-        self.check()
-        work = self._threads.submit(function, *args, **kwargs)
-        self._thread_puts = True
-        self.turn.standing += 1
-        work.add_done_callback(self._thread_has_put)
-        return await asyncio.wrap_future(work, loop=self.loop)
+    async def put(
+        self, future: asyncio.Future[Any], function: Callable[..., T], *args: Any, **kwargs: Any
+    ) -> T | None:
+        """In line, for the place of `future`: a put that may block, on a thread. None: it was given
+        up before a thread had begun. Else the thread goes on with it, and no later put overtakes
+        it."""
 
-    async def put_kept(
+        def put() -> T | None:
+            return None if future.done() else function(*args, **kwargs)
+
+        work = self.loop.run_in_executor(self._threads, put)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:  # the loop ends
+            await asyncio.wait([work])
+            raise
+
+    def put_kept(
         self,
         durability: Durability | None,
         function: Callable[..., rocketstore.PutResult],
         *args: Any,
         **kwargs: Any,
-    ) -> rocketstore.PutResult:
-        """Takes the turn for such a put; its result once it is as durable as was asked for."""
+    ) -> PutFuture[rocketstore.PutResult]:
+        """Such a put, when its turn comes; done once it is as durable as was asked for."""
         level = self.level(durability)
-        async with Place(self.turn):
+
+        async def work(future: asyncio.Future[Any]) -> None:
             await self.room()
-            result = await self.put(function, *args, durability="memory", **kwargs)
-            promised = self.promise(result, level)
-        return await promised
+            result = await self.put(future, function, *args, durability="memory", **kwargs)
+            self.keep(result, level, future)
 
-    def _thread_has_put(self, _: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop ended without a close: nobody waits
-            self.loop.call_soon_threadsafe(self._next_may_put)
+        return self.in_line(work)
 
-    def _next_may_put(self) -> None:
-        self._thread_puts = False
-        self.turn.standing -= 1
-        self._give_room()
+    def keep(
+        self,
+        result: rocketstore.PutResult | None,
+        level: Durability,
+        future: asyncio.Future[Any],
+    ) -> None:
+        """Completes `future` once `result`, if any, is as durable as was asked for."""
+        if result is not None and self.native.promise(result, level, future) == ATTEND:
+            self.attend()
 
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs what blocks on a thread. When the task is cancelled, what has begun goes on."""

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Unpack
 
 import rocketstore
+from rocketstore.aio.awaited import AlsoCoroutine
 from rocketstore.aio.loop_port import IN_FLIGHT_BYTES, IN_FLIGHT_MESSAGES, THREADS
-from rocketstore.aio.put_future import AlsoCoroutine
 from rocketstore.aio.store import Store
 from rocketstore.values import Pool
 

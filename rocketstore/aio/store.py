@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self, Unpack
 
 import rocketstore
 from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessage, PutResult
+from rocketstore.aio.awaited import Query
 from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort
-from rocketstore.aio.put_line import Place
-from rocketstore.aio.query import Query
 from rocketstore.aio.store_transaction import StoreTransaction
 from rocketstore.aio.writer import Writer
 from rocketstore.values import durability_of, seconds, whole_number
@@ -138,12 +137,18 @@ class Store:
         not change the buffer before this returns."""
         level = self._port.level(durability)
         first = "memory" if level == "disk" else level  # the thread does not wait for the disk
-        async with Place(self._port.turn):
-            await self._port.room()
-            result = await self._port.put(self._store.put_frames, frames, durability=first)
-            if level != "disk":
-                return result
-            flushed = self._port.promise_flushed(result.end_offset)
+        port, put = self._port, self._store.put_frames
+
+        async def work(future: asyncio.Future[object]) -> object:
+            await port.room()
+            result = await port.put(future, put, frames, durability=first)
+            assert result is not None  # else nobody awaits it
+            return result, port.promise_flushed(result.end_offset) if level == "disk" else None
+
+        result: FramesResult
+        result, flushed = await port.in_line(work)
+        if flushed is None:
+            return result
         await flushed
         return dataclasses.replace(result, durability=level)
 
@@ -271,7 +276,7 @@ class Store:
             must_exist=must_exist,
             on_damage=on_damage,
         )
-        return Query(self._port, look)
+        return Query(self._port.call, look)
 
     async def offset_at(
         self,
@@ -423,12 +428,15 @@ class Store:
     async def _end(self, end: Callable[[], None]) -> None:
         port = self._port
         ending: Future[None] | None = None
+
+        async def drained(_: object) -> bool:
+            port.closed = True
+            await port.idle()
+            return True
+
         try:
-            async with Place(
-                port.turn
-            ):  # puts that wait for room go first, as far as the log takes them
-                port.closed = True
-                await port.idle()
+            # Puts that wait for room go first, as far as the log takes them.
+            await port.in_line(drained)
             ending = self._threads.submit(end)
             await asyncio.shield(asyncio.wrap_future(ending))
         except asyncio.CancelledError:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import rocketstore
 from rocketstore import PutResult
-from rocketstore.aio.loop_port import IN_LINE, NOT_PUT
-from rocketstore.aio.put_future import PutFuture, put_task
-from rocketstore.aio.put_line import Place
+from rocketstore.aio.awaited import PutFuture
+from rocketstore.aio.loop_port import ATTEND, IN_LINE, NOT_PUT
 
 if TYPE_CHECKING:
     from rocketstore.aio.loop_port import LoopPort
@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Writer"]
-
-
-class Content(NamedTuple):
-    """What a message says: arguments of `Writer.put`, in the order of the native put."""
-
-    body: Body
-    tags: str | None
-    keys: str | Sequence[str] | None
-    properties: Mapping[str, str] | None
-    flag: int
-    born_time: Timestamp | None
-    shard_key: str | None
-
-
-class PutRequest(NamedTuple):
-    """A message that waits to be put."""
-
-    content: Content
-    durability: Durability | None
-    delay_level: Any  # or the time of its own that `submit` was given
 
 
 class Writer:
@@ -107,8 +87,8 @@ class Writer:
         The message is in the log when this returns, also without the await, unless puts have to
         wait for room: then a task of its own sees to it. Arguments and errors are those of
         `rocketstore.Writer.put`; what is wrong with the message is raised at once. A put with
-        `expected_queue_offset`, `unique_id`, `deliver_at` or `deliver_after` is put by a thread, and
-        says what is wrong when it is awaited.
+        `expected_queue_offset` or `unique_id` is put by a thread, and says what is wrong when it is
+        awaited.
 
         Raises, when awaited:
             DurabilityTimeoutError: not on disk within `sync_flush_timeout_ms`; the message *is* in
@@ -117,41 +97,34 @@ class Writer:
         """
         port, writer = self._port, self._writer
         port.check()
-        threaded = (expected_queue_offset, unique_id, deliver_at, deliver_after)
-        if threaded != (None, None, None, None):
-            append = functools.partial(
-                rocketstore.Writer.put,
-                body=body,
-                tags=tags,
-                keys=keys,
-                properties=properties,
-                flag=flag,
-                born_time=born_time,
-                shard_key=shard_key,
-                durability="memory",
-                expected_queue_offset=expected_queue_offset,
-                unique_id=unique_id,
-                delay_level=delay_level,
-                deliver_at=deliver_at,
-                deliver_after=deliver_after,
-            )
-            return put_task(self._append_many(append, durability), port.loop)
-        if writer is not None and not port.turn.standing:
+        condition = expected_queue_offset is not None or unique_id is not None
+        if writer is not None and not port.line.busy and not condition:
             future: PutFuture[PutResult] = PutFuture(loop=port.loop)
             placed = port.native.put(
                 writer, body, tags, keys, properties, flag, born_time, shard_key, durability,
-                future, delay_level,
+                future, delay_level, deliver_at, deliver_after,
             )  # fmt: skip
             if placed == IN_LINE:
                 return future
             if placed != NOT_PUT:
                 return port.placed(placed, future)
-        content = Content(body, tags, keys, properties, flag, born_time, shard_key)
-        request = PutRequest(content, durability, delay_level)
-        place = Place(port.turn, functools.partial(self._put_now, request))
-        place.task = task = put_task(self._put(place, request), port.loop)
-        task.add_done_callback(place.leave)
-        return task
+        put = functools.partial(
+            rocketstore.Writer.put,
+            body=body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+            born_time=born_time,
+            shard_key=shard_key,
+            delay_level=delay_level,
+            deliver_at=deliver_at,
+            deliver_after=deliver_after,
+        )
+        if condition:
+            put.keywords.update(expected_queue_offset=expected_queue_offset, unique_id=unique_id)
+            return self._put_many(functools.partial(put, durability="memory"), durability)
+        return port.in_line(lambda future: self._append(put, durability, future, future))
 
     async def submit(
         self,
@@ -170,12 +143,27 @@ class Writer:
     ) -> PutFuture[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""
-        delay: Any = delay_level
-        if deliver_at is not None or deliver_after is not None:
-            delay = (await self._opened())._delay(delay_level, deliver_at, deliver_after)
-        content = Content(body, tags, keys, properties, flag, born_time, shard_key)
-        request = PutRequest(content, durability, delay)
-        return await self._append(Place(self._port.turn), request)
+        put = functools.partial(
+            rocketstore.Writer.put,
+            body=body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            flag=flag,
+            born_time=born_time,
+            shard_key=shard_key,
+            delay_level=delay_level,
+            deliver_at=deliver_at,
+            deliver_after=deliver_after,
+        )
+        promised: PutFuture[PutResult] = PutFuture(loop=self._port.loop)
+
+        async def work(place: asyncio.Future[Any]) -> bool:
+            await self._append(put, durability, place, promised)
+            return True
+
+        await self._port.in_line(work)
+        return promised
 
     async def put_batch(
         self,
@@ -201,7 +189,7 @@ class Writer:
             shard_key=shard_key,
             durability="memory",
         )
-        return await self._append_many(append, durability)
+        return await self._put_many(append, durability)
 
     async def put_columns(
         self,
@@ -238,57 +226,42 @@ class Writer:
             shard_key=shard_key,
             durability="memory",
         )
-        return await self._append_many(append, durability)
+        return await self._put_many(append, durability)
 
-    async def _put(self, place: Place, request: PutRequest) -> PutResult:
-        promised = await place.made()
-        if promised is None:
-            promised = await self._append(place, request)
-        return await promised
-
-    def _put_now(self, request: PutRequest) -> PutFuture[PutResult] | None:
-        """Puts a message whose turn it is; None where that takes a wait."""
+    async def _append(
+        self,
+        put: functools.partial[PutResult],
+        durability: Durability | None,
+        place: asyncio.Future[Any],
+        promised: asyncio.Future[Any],
+    ) -> None:
+        """In line: puts a message, unless its place was given up; `promised` is what is done once
+        its promise is met."""
         port = self._port
-        if self._writer is None or port.closed or port.full:
-            return None
-        future: PutFuture[PutResult] = PutFuture(loop=port.loop)
-        placed = port.native.put(
-            self._writer, *request.content, request.durability, future, request.delay_level
-        )
-        return None if placed == NOT_PUT else port.placed(placed, future)
+        writer = await self._opened()
+        await port.room()
+        if place.done():
+            return
+        placed = port.native.put(writer, **put.keywords, durability=durability, waiter=promised)
+        if placed == ATTEND:
+            port.attend()
+        elif placed == NOT_PUT:
+            # The log itself is full, or its next segment is not there yet: that blocks.
+            result = await port.put(place, put, writer, durability="memory")
+            port.keep(result, durability or self._durability, promised)
 
-    async def _append(self, place: Place, request: PutRequest) -> PutFuture[PutResult]:
-        """Puts a message; gives what to await for its promise, which counts as in flight before the
-        place is left."""
-        port = self._port
-        async with place:
-            writer = await self._opened()
-            level = writer.durability if request.durability is None else request.durability
-            port.native.check_durability(level)
-            await port.room()
-            port.check()
-            result = port.native._put_now(writer, *request.content, request.delay_level)
-            if result is None:
-                # The log itself is full, or its next segment is not there yet: that blocks.
-                result = await port.put(
-                    writer.put,
-                    **request.content._asdict(),
-                    durability="memory",
-                    delay_level=request.delay_level,
-                )
-            return port.promise(result, level)
-
-    async def _append_many(
+    def _put_many(
         self, append: Callable[[rocketstore.Writer], PutResult], durability: Durability | None
-    ) -> PutResult:
+    ) -> PutFuture[PutResult]:
         port = self._port
-        async with Place(port.turn):
+
+        async def work(future: asyncio.Future[Any]) -> None:
             writer = await self._opened()
-            level = writer.durability if durability is None else durability
-            port.native.check_durability(level)
+            level = port.level(durability or self._durability)
             await port.room()
-            promised = port.promise(await port.put(append, writer), level)
-        return await promised
+            port.keep(await port.put(future, append, writer), level, future)
+
+        return port.in_line(work)
 
     async def _opened(self) -> rocketstore.Writer:
         if self._writer is None:

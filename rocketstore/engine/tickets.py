@@ -1,23 +1,21 @@
 """Promises that are still open: `Writer.submit` gives a ticket instead of waiting.
 
-One thread per store completes tickets in the order of their offsets, when the flusher has moved far
-enough; callbacks run there, never on the flusher (K-85).
+One thread per store completes tickets when the flusher has moved far enough, those of one promise
+in the order of their offsets; callbacks run there, never on the flusher (K-85).
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
-from rocketstore._native.append.put_result import durability_level
+from rocketstore._native.append.put_result import durability_level, durability_name
 from rocketstore._native.os import syscalls
-from rocketstore._native.sync.futex import timeout_ms
+from rocketstore._native.put.completion_port import CompletionPort
+from rocketstore._native.sync.futex import EventCount, timeout_ms
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import DurabilityTimeoutError, RocketStoreError, StoreClosedError
 from rocketstore.values.kept_errors import without_frames
@@ -86,9 +84,10 @@ class Ticket:
                 the log; the caller may ask again.
             StoreFailedError, StoreClosedError: the promise can no longer be met.
         """
-        if self._state != "done" and not self._met:
+        if self._state != "done":
             # Inside a callback a timeout is raised, not waited for: its thread serves others, too.
-            if self._error is not None and (self._settled or self._completions.in_callback):
+            given_up = self._settled or self._completions.in_callback
+            if self._error is not None and given_up and not self._met:
                 raise without_frames(self._error)
             self._completions.wait(self._result, self._asked, timeout_s)
         return self._result
@@ -178,9 +177,27 @@ class Ticket:
         raise TypeError("a Ticket belongs to an open store; pickle ticket.result() instead")
 
 
+class _Waiter:
+    """What a port completes for a ticket."""
+
+    __slots__ = ("_ticket",)
+
+    def __init__(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, _: object) -> None:
+        self._ticket._complete(None)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._ticket._complete(error)
+
+
 class Completions:
-    """Completes tickets that have callbacks. Its thread starts with the first and ends with the
-    store."""
+    """Completes tickets that have callbacks, by a port of its own. Its thread starts with the first
+    and ends with the store."""
 
     def __init__(
         self,
@@ -198,9 +215,7 @@ class Completions:
         self.lock = SignalSafeLock("the tickets")
         self._token = syscalls.process_token()
         self._starting = SignalSafeLock("the start of completions")
-        # The last: whether it is on disk, and its time for other machines has begun.
-        self._pending: list[tuple[int, int, float, Ticket, bool]] = []
-        self._numbers = itertools.count()
+        self._coming: list[Ticket] = []  # to the port, under the lock
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -220,18 +235,7 @@ class Completions:
     def wait(self, result: PutResult, asked: int, timeout_s: float | None) -> None:
         """Blocks until `result` met the promise; raises as Ticket.result says."""
         left_ms = self._timeout_ms if timeout_s is None else timeout_ms(timeout_s)
-        started = time.monotonic()
-        if not self._log.wait(result.end_offset, min(asked, DISK), left_ms):
-            raise DurabilityTimeoutError(
-                f"physical offset {result.physical_offset}: not known to be on disk after "
-                f"{left_ms} ms",
-                result,
-            )
-        copies = self._log.group.copies
-        if asked > DISK and copies is not None:
-            rest_ms = left_ms - int(1000 * (time.monotonic() - started))
-            rest_ms = copies.timeout_ms if timeout_s is None else max(0, rest_ms)
-            self._log.await_copies(result.end_offset, asked, rest_ms, result)
+        self._log.await_promise(result.end_offset, asked, left_ms, timeout_s is not None, result)
 
     def reached(self, offset: int, asked: int) -> bool:
         """Whether an offset met the promise `asked`."""
@@ -245,19 +249,19 @@ class Completions:
 
     def watch(self, ticket: Ticket) -> None:
         """Completes `ticket` when the log has moved far enough, fails it after the timeout."""
-        deadline = time.monotonic() + self._timeout_ms / 1000
         self._start()
         with self.lock():
             closed = self._closed
             if not closed:
-                entry = (ticket.end_offset, next(self._numbers), deadline, ticket, False)
-                heapq.heappush(self._pending, entry)
-        if closed:
-            met = self.reached(ticket.end_offset, ticket._asked)
-            ticket._complete(None if met else StoreClosedError("the store was closed"))
-            return
-        self._log.request_flush(ticket.end_offset)
-        self._log.progress.notify()
+                self._coming.append(ticket)
+        if not closed:
+            self._log.request_flush(ticket.end_offset)
+            self._log.progress.notify()
+        elif self.reached(ticket.end_offset, ticket._asked):
+            self.wait(ticket._result, ticket._asked, 0)  # its result says the promise
+            ticket._complete(None)
+        else:
+            ticket._complete(StoreClosedError("the store was closed"))
 
     def _start(self) -> None:
         with self._starting() as nested:
@@ -269,53 +273,25 @@ class Completions:
             self._thread = thread
 
     def _run(self) -> None:
+        port = CompletionPort(self._log, EventCount(), -1, self._timeout_ms)
         progress = self._log.progress  # moves when the store fails or ends, too
         while True:
             seen = progress.count
-            for ticket, error in self._due():
-                ticket._complete(error)
-            with self.lock():
-                if self._closed and not self._pending:
-                    return
-                next_at = min((deadline for _, _, deadline, _, _ in self._pending), default=None)
-            left_s = None if next_at is None else max(0.0, next_at - time.monotonic())
+            left_s, closed = self._step(port)
+            if closed and not port.pending:
+                return
             progress.wait(seen, None if left_s is None else math.ceil(left_s * 1000))
 
-    def _due(self) -> list[tuple[Ticket, BaseException | None]]:
-        due: list[tuple[Ticket, BaseException | None]] = []
-        failure = self.failure()
-        copies, now = self._log.group.copies, time.monotonic()
+    def _step(self, port: CompletionPort) -> tuple[float | None, bool]:
+        """Completes tickets that have an answer; the seconds until another has waited for long
+        enough, if any waits, and whether no ticket comes any more."""
         with self.lock():
-            keep = []
-            for entry in self._pending:
-                end, number, deadline, ticket, staged = entry
-                asked, result = ticket._asked, ticket._result
-                error: BaseException | None = None
-                if self.reached(end, asked):
-                    due.append((ticket, None))
-                    continue
-                if failure is not None:
-                    error = failure
-                elif asked > DISK and copies is not None and self.reached(end, DISK):
-                    # A wait of its own (K-72).
-                    error = copies.error if staged else copies.unworthy(result, asked)
-                    if not staged:
-                        deadline = now + copies.timeout_ms / 1000
-                    elif deadline <= now:
-                        error = error or copies.late(result, asked)
-                    staged = True
-                elif deadline <= now:
-                    error = DurabilityTimeoutError(
-                        f"not known to be on disk after {self._timeout_ms} ms", result
-                    )
-                if error is None:
-                    keep.append((end, number, deadline, ticket, staged))
-                else:
-                    due.append((ticket, error))
-            heapq.heapify(keep)
-            self._pending = keep
-        due.sort(key=lambda item: item[0].end_offset)
-        return due
+            coming, self._coming = self._coming, []
+            closed = self._closed
+        for ticket in coming:
+            port.promise(ticket._result, durability_name(ticket._asked), _Waiter(ticket))
+        port.settle()
+        return port.expire(), closed
 
     def failure(self, asked: int = DISK) -> BaseException | None:
         """Why such a promise is not met any more: the store failed or closed. None while it

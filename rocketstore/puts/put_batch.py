@@ -73,7 +73,9 @@ def put_batch(
                 message.flag,
                 message.born_time,
                 message.shard_key,
-                writer._delay(message.delay_level, message.deliver_at, message.deliver_after),
+                message.delay_level,
+                message.deliver_at,
+                message.deliver_after,
             )
         except (TypeError, ValueError) as error:  # MessageRejectedError and ConfigError are of them
             error.add_note(f"messages[{index}]; nothing was stored")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from rocketstore._native.format.codec import encode_properties, pack_host
 from rocketstore._native.put import put_message as native
 from rocketstore.errors import MessageRejectedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC, Due
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import check_port, queue_ids_of
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
@@ -98,11 +98,11 @@ def put_message(
     at = -1
     if expected is not None:
         at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
-    asked = engine.delayed_puts.delay(delay_level, deliver_at, deliver_after)
+    asked = (delay_level, deliver_at, deliver_after)
     delay = _delay(engine.delayed_puts, topic, fields, sys_flag, asked)
-    if delay:
-        engine.delayed_puts.check(delay, expected, None)
-        topic, queue_id = _keep(engine.delayed_puts, delay, topic, queue_id, fields)
+    if delay is not None:
+        delay.check(expected, None)
+        topic, queue_id = _keep(delay, topic, queue_id, fields)
     encoded = encode_properties(fields)
     check_numbers(topic, fields)
     host = engine.config.store_host
@@ -127,21 +127,18 @@ def put_message(
     finally:
         if lights:
             engine.write.put_states.settle(lights)
-    if delay:
-        engine.delayed_puts.note(delay)
+    if delay is not None:
+        delay.note()
     return result
 
 
-def _keep(
-    delayed_puts: DelayedPuts, delay: Delay, topic: str, queue_id: int, fields: dict[str, str]
-) -> tuple[str, int]:
+def _keep(delay: Delay, topic: str, queue_id: int, fields: dict[str, str]) -> tuple[str, int]:
     """Gives a message the properties that it has while it waits; gives the place where it does."""
-    place = delayed_puts.place(delay, encode_properties(fields))
-    if place is None:
-        return topic, queue_id
-    queue, own = place
-    fields |= dict(own) | {"REAL_TOPIC": topic, "REAL_QID": f"{queue_id}"}
-    return TIMER_TOPIC if isinstance(delay, Due) else SCHEDULE_TOPIC, queue.queue_id
+    fields |= delay.own
+    for name, value in delay.defaults:
+        fields.setdefault(name, value)
+    fields |= {"REAL_TOPIC": topic, "REAL_QID": f"{queue_id}"}
+    return delay.queue.topic, delay.queue.queue_id
 
 
 def _delay(
@@ -149,30 +146,27 @@ def _delay(
     topic: str,
     fields: Mapping[str, str],
     sys_flag: int,
-    asked: Delay | None,
-) -> Delay:
-    """The delay of a message that has to wait, 0 for all others. `asked`: by an argument."""
+    asked: tuple[int | None, Timestamp | None, datetime.timedelta | None],
+) -> Delay | None:
+    """The delay of a message that has to wait, None for all others. `asked`: by arguments."""
     half = sys_flag & TRANSACTION_TYPE not in IN_QUEUES
     system = topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
-    if asked is not None:
-        delay = asked if isinstance(asked, Due) else delayed_puts.level(asked)
-        if delay and (half or system):
+    if any(value is not None for value in asked):
+        delay = delayed_puts.delay(*asked)
+        if delay is not None and (half or system):
             what = "half of a transaction" if half else f"message of {topic}"
-            name = (
-                f"deliver_at = {delay.ms}" if isinstance(delay, Due) else f"delay_level = {asked}"
-            )
-            raise MessageRejectedError(f"{name}: a {what} cannot be delayed")
+            raise MessageRejectedError(f"{delay.asked}: a {what} cannot be delayed")
         return delay
     # A copy that RocketMQ has delivered keeps these properties (K-62): its delay is over.
     if half or system or "REAL_TOPIC" in fields or "TIMER_OUT_MS" in fields:
-        return 0
+        return None
     value = fields.get("DELAY", "")
     if _DECIMAL.fullmatch(value) and 0 < int(value) < 1 << 31:
         return delayed_puts.level(int(value))
     return _due(delayed_puts, fields)
 
 
-def _due(delayed_puts: DelayedPuts, fields: Mapping[str, str]) -> Delay:
+def _due(delayed_puts: DelayedPuts, fields: Mapping[str, str]) -> Delay | None:
     """The time that RocketMQ's properties ask for: seconds win, then milliseconds, then the time."""
     for name, factor in (("TIMER_DELAY_SEC", 1000), ("TIMER_DELAY_MS", 1), ("TIMER_DELIVER_MS", 0)):
         value = fields.get(name)
@@ -183,7 +177,7 @@ def _due(delayed_puts: DelayedPuts, fields: Mapping[str, str]) -> Delay:
         return (
             delayed_puts.due(int(value)) if not factor else delayed_puts.after(int(value) * factor)
         )
-    return 0
+    return None
 
 
 def _host(name: str, host: str) -> bytes:

@@ -22,7 +22,7 @@ async def in_group(put: Any) -> Any:
 
 
 async def waited(put: Any) -> Any:
-    done, _ = await asyncio.wait([put])
+    done, _ = await asyncio.wait([asyncio.create_task(put)])
     return done.pop().result()
 
 
@@ -69,10 +69,23 @@ def test_a_put_goes_to_whatever_awaits(
     run(main)
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "wait"])
-def test_every_other_call_goes_there_too(tmp_path: Path, way: str) -> None:
-    """`asyncio.wait` takes no coroutines; it says so before one of them has done anything."""
+def test_wait_takes_the_task_of_a_put(tmp_path: Path) -> None:
+    """It refuses a bare put, as any coroutine. What it refused can still be awaited."""
 
+    async def main() -> None:
+        async with open_small(tmp_path) as store:
+            put = store.writer("t").put(b"x")
+            with pytest.raises(TypeError, match="tasks"):
+                await asyncio.wait([put])
+            assert asyncio.isfuture(put)
+            assert asyncio.iscoroutine(put)
+            assert (await put).queue_offset == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_other_call_goes_there_too(tmp_path: Path, way: str) -> None:
     async def main() -> None:
         store = await WAYS[way](open_small(tmp_path))
         writer = store.writer("t")

@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import MessageRejectedError
-from rocketstore.aio import put_line as turn
+from rocketstore.aio.put_line import Line
 from tests.aio.loops import Slow, happens, open_small, run
 
 PUTS = 20
@@ -54,13 +54,13 @@ def test_a_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by one would keep it forever, and nobody would share a sync."""
     places = 0
 
-    class Counted(turn.Place):
-        def __init__(self, *given: Any) -> None:
+    class Counted(Line):
+        def join(self, *given: Any) -> None:
             nonlocal places
             places += 1
-            super().__init__(*given)
+            super().join(*given)
 
-    monkeypatch.setattr("rocketstore.aio.writer.Place", Counted)
+    monkeypatch.setattr("rocketstore.aio.loop_port.Line", Counted)
 
     async def work(writer: rocketstore.aio.Writer) -> None:
         for number in range(PUTS):
@@ -73,7 +73,7 @@ def test_a_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert len([m async for m in store.consumer("t")]) == 40 * PUTS
 
     run(main)
-    assert places == 40
+    assert places == 41  # each task once, and the end of the store
 
 
 def test_what_is_wrong_with_a_message_in_line_harms_nobody(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_who_gave_up_in_line_leaves_nothing_there(tmp_path: Path) -> None:
         async with open_small(tmp_path) as store:
             writer = store.writer("t")
             await writer.put(b"0")
-            line = writer._port.turn
+            line = writer._port.line
             bodies = Slow(b"1")
             batch = asyncio.ensure_future(writer.put_batch(bodies))
             await happens(bodies.reached.is_set)
@@ -129,14 +129,16 @@ def test_who_gave_up_in_line_leaves_nothing_there(tmp_path: Path) -> None:
                     kept.append(writer.put(b"3"))
                 await asyncio.sleep(0)
                 put.cancel()
-                await asyncio.wait([put])
+                await asyncio.sleep(0)
+                assert put.cancelled()
                 del put
                 assert [body() for body in gone] == [None] * len(gone)
-                assert len(line._line) <= 2 * line.standing + 2
+                assert len(line._line) == len(kept)
             kept.append(writer.put(b"4"))
             bodies.there.set()
             await asyncio.gather(batch, *kept)
-            assert (line.standing, len(line._line), line._left) == (0, 0, 0)
+            await asyncio.sleep(0)
+            assert (line.busy, len(line._line)) == (False, 0)
             assert [m.body async for m in store.consumer("t")] == [b"%d" % n for n in range(5)]
 
     run(main)

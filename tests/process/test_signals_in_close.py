@@ -156,7 +156,7 @@ def test_nobody_can_ask_for_more_than_is_there(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         end = store.writer("Orders").put(b"0:").end_offset
         log = store._engine.commit_log.log
-        assert not log.wait(end + 1000, 2, 50)
+        assert not log.wait_flushed(end + 1000, 50)
         assert log.group.wanted <= end
 
 

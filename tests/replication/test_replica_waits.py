@@ -329,15 +329,12 @@ def test_a_level_that_there_is_not_is_an_error_without_replicas_and_with(
         log = parts(store).commit_log.log
         result = store.writer("orders").put(b"x")
         with pytest.raises((rocketstore.ConfigError, ValueError)):
-            log.await_copies(result.end_offset, level, 10)
+            log.await_promise(result.end_offset, level, 10, True, None)
         if level > 2:
             with pytest.raises((rocketstore.ConfigError, ValueError)):
-                log.wait(result.end_offset + 1, level, 10)
+                log.await_promise(result.end_offset + 1, level, 10, False, None)
         copies = log.group.keep_copies()
         if level != 3:
-            for call in (copies.unworthy, copies.late):
-                with pytest.raises(ValueError, match="level"):
-                    call(result, level)
             with pytest.raises(ValueError, match="level"):
                 copies.met(0, level)
 

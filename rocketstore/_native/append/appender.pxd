@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from rocketstore._native.append.put_result cimport PutResult
 from rocketstore._native.format.csrc cimport (
     rs_appended, rs_host, rs_log, rs_log_record_max, rs_message, rs_span, rs_status,
 )
@@ -61,10 +62,12 @@ cdef class Log:
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1
     cdef int append_many(self, append_call *call) except -1
-    cdef int react(self, rs_status status) except -1
+    cdef int react(self, rs_status status, append_call *call) except -1
     cdef int64_t wanted(self) except -1
     cdef int after(self, rs_appended *appended) except -1
     cdef int wait_level(self, int64_t end_offset, int level, int64_t timeout_ms) except -1
+    cpdef int await_promise(self, int64_t end_offset, int level, int64_t limit_ms, bint in_all,
+                            PutResult result) except -1
 
 
 cdef inline int64_t segment_start(const rs_log *log) noexcept nogil:

@@ -20,7 +20,7 @@ from rocketstore._native.format.csrc cimport (
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
 )
 from rocketstore._native.sync.durations cimport Durations
-from rocketstore._native.append.copies cimport Copies, copies_of, line_of, machines
+from rocketstore._native.append.copies cimport Copies, copies_of, line_of, machines, not_on_disk
 from rocketstore._native.append.group_commit cimport BUSY, FAILED, IDLE, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
     FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw, raw_call,
@@ -306,9 +306,7 @@ cdef class Log:
                     self.mutex.unlock()
             if status == RS_OK:
                 return self.after(appended)
-            if status == RS_RECORD_TOO_LARGE:
-                refuse_size(&call)
-            self.react(status)
+            self.react(status, &call)
 
     cdef int append_at(self, rs_message *message, QueueState queue, int64_t expected,
                        Lights *lights, rs_appended *appended) except -1:
@@ -326,17 +324,13 @@ cdef class Log:
             with nogil:
                 self.mutex.lock()
                 following = rs_load_int64(&queue.state.next_offset)
-                status = RS_OK
-                if following == expected:
-                    status = self.append_locked(&call)
+                status = self.append_locked(&call) if following == expected else RS_OK
                 self.mutex.unlock()
             if following != expected:
                 raise QueueOffsetMismatchError(queue.topic, queue.queue_id, expected, following)
             if status == RS_OK:
                 return self.after(appended)
-            if status == RS_RECORD_TOO_LARGE:
-                refuse_size(&call)
-            self.react(status)
+            self.react(status, &call)
 
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
                           QueueState queue, int64_t *offsets, rs_appended *appended) except -1:
@@ -358,13 +352,13 @@ cdef class Log:
                 self.mutex.unlock()
             if status == RS_OK:
                 return self.after(call.appended)
-            if status == RS_RECORD_TOO_LARGE:
-                refuse_size(call)
-            self.react(status)
+            self.react(status, call)
 
-    cdef int react(self, rs_status status) except -1:
+    cdef int react(self, rs_status status, append_call *call) except -1:
         """What an append that did not happen needs before it is tried again."""
-        if status == RS_END_OF_FILE:
+        if status == RS_RECORD_TOO_LARGE and call is not NULL:
+            refuse_size(call)
+        elif status == RS_END_OF_FILE:
             self.owner.next_segment()
         elif status == RS_FULL:
             self.owner.wait_for_room()
@@ -422,7 +416,7 @@ cdef class Log:
                 return call.appended.end_offset
             if status == RS_BAD_PHYSICAL_OFFSET:
                 raise ValueError(f"start = {start}: the log ends at {self.log.wrote}")
-            self.react(status)
+            self.react(status, NULL)
 
     def moved(self):
         """The owner moved `committed` or `flushed`: visible follows, and waiting threads are called."""
@@ -431,11 +425,9 @@ cdef class Log:
 
     def move_visible(self):
         """Visible follows `committed` or `flushed`; moved() calls the waiting threads."""
-        cdef int64_t end
-        cdef size_t at = RS_POSITIONS_AT_COMMITTED
-        if self.visible_when_flushed:
-            at = RS_POSITIONS_AT_FLUSHED
-        end = rs_position_load(self.log.positions, at)
+        cdef int64_t end = rs_position_load(
+            self.log.positions,
+            RS_POSITIONS_AT_FLUSHED if self.visible_when_flushed else RS_POSITIONS_AT_COMMITTED)
         if self.buffered or self.visible_when_flushed:
             if rs_position_load(self.log.positions, RS_POSITIONS_AT_VISIBLE) < end:
                 # Committer and flusher both come here: the later of two must not be the lower.
@@ -456,7 +448,7 @@ cdef class Log:
         cdef size_t at = RS_POSITIONS_AT_FLUSHED
         if level > DISK:
             others = line_of(self.group.copies, level)
-        elif level != DISK:
+        elif level < DISK:
             line, at = self.group.committed_queue, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
@@ -481,19 +473,31 @@ cdef class Log:
                 (others if stood else line).goes_on(True)
                 PyErr_CheckSignals()
             if rs_position_load(self.log.positions, at) >= end_offset:
-                left = now_ns() - started
-                if left > SLOW_NS:
-                    self.owner.was_slow(left, "waiting for the disk")
+                if now_ns() - started > SLOW_NS:
+                    self.owner.was_slow(now_ns() - started, "waiting for the disk")
                 return 1
             if left <= 0:
                 self.group.want(end_offset)  # a caller that asks again, with no time at all, has it flushed, too
                 return 0
 
-    def await_copies(self, int64_t end_offset, int level, int64_t limit_ms, PutResult result=None):
-        """Until the machines that a level above DISK names have it; ReplicaTimeoutError and its kin."""
-        self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset,
-                               machines(self.group.copies, level), limit_ms, result)
+    cpdef int await_promise(self, int64_t end_offset, int level, int64_t limit_ms, bint in_all,
+                            PutResult result) except -1:
+        """Until all below `end_offset` met `level`. Machines have a time of their own, or the limit is `in_all`."""
+        cdef int copies = machines(self.group.copies, level) if level > DISK or level < 0 else 0
+        cdef int64_t left_ms, started = now_ns() if copies else 0
+        if level and not self.wait_level(end_offset, level, limit_ms):
+            raise not_on_disk(end_offset, limit_ms, result)
+        if result is not None:
+            result.level = max(<int>result.level, min(level, <int>DISK))
+        if copies:  # a wait and an error of its own (K-72)
+            left_ms = (max(<int64_t>0, limit_ms - (now_ns() - started) // 1_000_000) if in_all
+                       else self.group.copies.timeout_ms)
+            self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset, copies,
+                                   left_ms, result)
+            if result is not None:
+                result.level = <short>level
+        return 0
 
-    def wait(self, int64_t end_offset, int level, int64_t timeout_ms):
-        """True once everything below `end_offset` met `level`, False after the timeout."""
-        return self.wait_level(end_offset, level, timeout_ms) == 1
+    def wait_flushed(self, int64_t end_offset, int64_t timeout_ms):
+        """True once everything below `end_offset` is on this machine's disk, False after the timeout."""
+        return self.wait_level(end_offset, DISK, timeout_ms) == 1

@@ -70,20 +70,6 @@ cdef class Copies:
         """Whether the machines of a level have everything below an offset."""
         return self.reached(machines(self, level), end_offset)
 
-    def unworthy(self, PutResult result not None, int level):
-        """Why it makes no sense to wait for the machines of a level; None: it does."""
-        cdef int copies = machines(self, level)
-        if self.error is not None:
-            return without_frames(self.error)
-        if self.worth_a_wait(copies, result.end_offset):
-            return None
-        return self.shortfall(result, copies, TOO_FEW, 0, result.end_offset)
-
-    def late(self, PutResult result not None, int level):
-        """The error of a put that has waited `timeout_ms` for the machines of a level."""
-        cdef int copies = machines(self, level)
-        return self.shortfall(result, copies, LATE, self.timeout_ms, result.end_offset)
-
     cdef bint reached(self, int copies, int64_t end_offset) noexcept nogil:
         if rs_load_int64(&self.confirmed[copies]) < end_offset:
             return False

@@ -4,11 +4,10 @@ from libc.string cimport memset
 
 from rocketstore._native.append.appender cimport Log
 from rocketstore._native.format.csrc cimport (
-    RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, RS_RECORD_TOO_LARGE, rs_appended, rs_message,
+    RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, rs_appended, rs_message,
     rs_status,
 )
 from rocketstore._native.append.guarded_append cimport append_call
-from rocketstore._native.append.too_large cimport refuse_size
 from rocketstore._native.sync.queue_positions cimport QueueState
 
 
@@ -35,6 +34,4 @@ cdef inline int append_now(Log log, rs_message *message, QueueState queue,
             return 1
         if status == RS_END_OF_FILE or status == RS_NO_BLOCKS or status == RS_FULL:
             return 0
-        if status == RS_RECORD_TOO_LARGE:
-            refuse_size(&call)
-        log.react(status)
+        log.react(status, &call)

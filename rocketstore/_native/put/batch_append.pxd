@@ -15,7 +15,7 @@ cdef class Rows:
     cdef size_t room
     cdef uint8_t *texts  # the property texts of columns
     cdef list kept  # what the messages point at
-    cdef list delayed  # the writer and the delay level of each message that has one
+    cdef list delays  # of the messages that have to wait
     cdef Writer first
 
     cdef int reserve(self, size_t count) except -1

@@ -1,3 +1,4 @@
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -22,7 +23,9 @@ class Rows:
         flag: int,
         born_time: Timestamp | None,
         shard_key: str | None,
-        delay_level: object = None,
+        delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> None: ...
     def put(self, durability: Durability | None, timeout_s: float | None) -> PutResult: ...
 

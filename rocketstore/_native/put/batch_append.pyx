@@ -39,7 +39,7 @@ cdef enum:
 @cython.auto_pickle(False)
 cdef class Rows:
     def __cinit__(self):
-        self.kept, self.delayed = [], []
+        self.kept, self.delays = [], []
 
     def __dealloc__(self):
         PyMem_RawFree(self.messages)
@@ -61,12 +61,13 @@ cdef class Rows:
         return 0
 
     def add(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
-            delay_level=None):
+            delay_level=None, deliver_at=None, deliver_after=None):
         """One more, checked as a put checks it. What it points at is kept."""
         cdef Text text
         cdef rs_message *message
         cdef QueueState queue = writer.pick(shard_key)
         cdef bytes data, texts
+        delay = writer.delay_of(delay_level, deliver_at, deliver_after)
         if self.count == self.room:
             self.reserve(2 * self.room + 64)
         message = &self.messages[self.count]
@@ -74,9 +75,9 @@ cdef class Rows:
         try:
             writer.fill(message, queue, flag, born_time)
             writer.describe(message, &text, tags, keys, properties, shard_key)
-            if delay_level is not None:
-                queue = writer.delay(message, &text, queue, delay_level)
-                self.delayed.append((writer, delay_level))
+            if delay is not None:
+                queue = writer.delay(message, &text, queue, delay)
+                self.delays.append(delay)
             data = body if PyBytes_CheckExact(body) else body_copy(body)
             message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
             message.body.size = <size_t>PyBytes_GET_SIZE(data)
@@ -160,8 +161,8 @@ cdef class Rows:
             queue_offsets[i] = self.messages[i].queue_offset
             queue_ids[i] = self.messages[i].queue_id
         result.offsets, result.rows, result.ids = places, rows, ids
-        for writer, level in self.delayed:
-            writer._note_delayed(level)
+        for delay in self.delays:
+            delay.note()
         self.first.finish(result, asked, timeout_s, started)
         return result
 

@@ -1,3 +1,4 @@
+import datetime
 import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, final, type_check_only
@@ -58,7 +59,9 @@ class CompletionPort:
         shard_key: str | None,
         durability: Durability | None,
         waiter: Waiter,
-        delay_level: object = None,
+        delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> int:
         """Puts a message that need not wait for room, and promises `durability`; gives a Placed.
 
@@ -71,18 +74,6 @@ class CompletionPort:
             StoreClosedError: the port or the store was closed.
         """
 
-    def _put_now(
-        self,
-        writer: Writer,
-        body: Body,
-        tags: str | None,
-        keys: str | Sequence[str] | None,
-        properties: Mapping[str, str] | None,
-        flag: int,
-        born_time: Timestamp | None,
-        shard_key: str | None,
-        delay_level: object = None,
-    ) -> PutResult | None: ...
     def promise(self, result: PutResult, durability: Durability, waiter: Waiter) -> int:
         """Calls `waiter.set_result(result)` once the promise is met; gives a Placed.
 

@@ -78,7 +78,7 @@ cdef class CompletionPort:
     cdef int unasked  # puts since the last request_flush
     cdef bint settling
     cdef object raised  # by a waiter when it was completed
-    cdef bint begun, ended
+    cdef bint begun, ended, rings
     cdef Py_ssize_t tidy_arrivals_at
 
     def __cinit__(self, *given, **named):
@@ -95,9 +95,11 @@ cdef class CompletionPort:
         self.log, self.arrival, self.bell = log, arrival, EventFd(descriptor)
         self.timeout_ns = timeout_ms * 1_000_000
         self.ended = False
-        arrival.hang(self.bell)
-        if log is not None:
-            log.progress.hang(self.bell)
+        self.rings = descriptor >= 0
+        if self.rings:
+            arrival.hang(self.bell)
+            if log is not None:
+                log.progress.hang(self.bell)
 
     @property
     def _bell(self):
@@ -114,7 +116,7 @@ cdef class CompletionPort:
         return self.is_full()
 
     def put(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
-            durability, waiter, delay_level=None):
+            durability, waiter, delay_level=None, deliver_at=None, deliver_after=None):
         """Puts a message that need not wait for room, and promises `durability`; gives a Placed.
 
         NOT_PUT: the port is full, or a put would have to wait; nothing was put. None as
@@ -130,14 +132,14 @@ cdef class CompletionPort:
         cdef PutResult result
         if self.is_full():
             return NOT_PUT
-        result = self._put_now(writer, body, tags, keys, properties, flag, born_time, shard_key,
-                               delay_level)
+        result = self.put_now(writer, body, tags, keys, properties, flag, born_time, shard_key,
+                              writer.delay_of(delay_level, deliver_at, deliver_after))
         if started and result is not None:
             put_took(writer.log, started, False)
         return NOT_PUT if result is None else self.promised(result, level, waiter)
 
-    cpdef PutResult _put_now(self, Writer writer, body, tags, keys, properties, flag, born_time,
-                             shard_key, delay_level=None):
+    cdef PutResult put_now(self, Writer writer, body, tags, keys, properties, flag, born_time,
+                           shard_key, delay):
         """The PutResult of a record that is in the log, or None where a put would have to wait first."""
         cdef rs_message message
         cdef rs_appended appended
@@ -145,8 +147,6 @@ cdef class CompletionPort:
         cdef QueueState queue
         cdef bytes data
         cdef int there
-        if writer is None:
-            raise TypeError("writer: None")
         if writer.log is not self.log:
             raise ValueError("the writer is of another store than the port")
         self.check_open()
@@ -159,8 +159,8 @@ cdef class CompletionPort:
         try:
             writer.fill(&message, queue, flag, born_time)
             writer.describe(&message, &text, tags, keys, properties, shard_key)
-            if delay_level is not None:
-                queue = writer.delay(&message, &text, queue, delay_level)
+            if delay is not None:
+                queue = writer.delay(&message, &text, queue, delay)
             message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
             message.body.size = <size_t>PyBytes_GET_SIZE(data)
             writer.check_body(&message)
@@ -169,8 +169,8 @@ cdef class CompletionPort:
             text_free(&text)
         if not there:
             return None
-        if delay_level is not None:
-            writer._note_delayed(delay_level)
+        if delay is not None:
+            delay.note()
         return put_result(&appended, queue.queue_id, 1, writer.log.met,
                           &writer.template.store_host)
 
@@ -331,7 +331,9 @@ cdef class CompletionPort:
         return 0
 
     cdef void took(self, Wait wait, int64_t now) noexcept:
-        if wait.result is not None:  # a waiter may put again, after `now`, while a line is gone through
+        # A ticket's put was timed when it was submitted. A waiter may put again, after `now`, while a line is
+        # gone through.
+        if wait.result is not None and self.rings:
             self.log.put_times.add_c(max(<int64_t>0, now - wait.began_ns))
 
     # ---- completions ----

@@ -26,6 +26,8 @@ cdef class Writer:
     cdef int untimed  # puts until the next whose time is taken, of those that wait for nothing
     cdef int untimed_next
     cdef object reserved
+    cdef object delays  # makes the delay of a put, as one value
+    cdef object unique_ids  # puts a message with an id once
     cdef object to_ms
 
     @cython.final
@@ -41,8 +43,11 @@ cdef class Writer:
     cdef int describe_more(self, rs_message *message, Text *text, object tags, object keys,
                            object properties, object shard_key) except -1
     @cython.final
-    cdef QueueState delay(self, rs_message *message, Text *text, QueueState real,
-                          object delay_level)
+    cdef inline object delay_of(self, object delay_level, object deliver_at, object deliver_after)
+    @cython.final
+    cdef QueueState delay(self, rs_message *message, Text *text, QueueState real, object delay)
+    @cython.final
+    cdef int64_t expected(self, object queue_offset, object shard_key) except? -1
     @cython.final
     cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
                          object born_time) except -1

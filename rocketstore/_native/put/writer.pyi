@@ -1,6 +1,6 @@
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self, type_check_only
 
 from rocketstore._native.append.appender import Log
 from rocketstore._native.append.put_result import PutResult
@@ -8,6 +8,24 @@ from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
 from rocketstore.values.timestamps import Timestamp
+
+@type_check_only
+class Delays(Protocol):
+    """Makes the delay of a put, which the writer adds to a message."""
+
+    def delay(
+        self,
+        delay_level: int | None,
+        deliver_at: Timestamp | None,
+        deliver_after: datetime.timedelta | None,
+        /,
+    ) -> object: ...
+
+@type_check_only
+class UniqueIds(Protocol):
+    """Puts a message with an id once."""
+
+    def put(self, topic: str, unique_id: str, append: Callable[[], PutResult], /) -> PutResult: ...
 
 class Writer:
     """A handle for one topic: `put` appends, in one queue, round robin or by shard key."""
@@ -28,6 +46,8 @@ class Writer:
         born_host: str,
         reserved: Mapping[str, str] | None,
         to_ms: Callable[[str, object], int],
+        delays: Delays | None = None,
+        unique_ids: UniqueIds | None = None,
     ) -> Self: ...
     @property
     def _log(self) -> Log: ...
@@ -84,23 +104,6 @@ class Writer:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult: ...
-    def _append_if(
-        self,
-        body: Body,
-        expected: int,
-        unique_id: str | None,
-        tags: str | None = None,
-        keys: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        born_time: Timestamp | None = None,
-        shard_key: str | None = None,
-        delay_level: int | None = None,
-    ) -> PutResult: ...
-    def _check_promise(self, durability: Durability | None, timeout_s: float | None) -> None: ...
-    def _await_promise(
-        self, result: PutResult, durability: Durability | None, timeout_s: float | None
-    ) -> None: ...
     def put_batch(
         self,
         bodies: Iterable[Body],
@@ -140,14 +143,3 @@ class Writer:
         durability: Durability | None = None,
         timeout_s: float | None = None,
     ) -> PutResult: ...
-    def _delay(
-        self,
-        delay_level: int | None,
-        deliver_at: Timestamp | None,
-        deliver_after: datetime.timedelta | None,
-    ) -> Any: ...
-    def _delayed_place(
-        self, delay_level: Any, properties: bytes
-    ) -> tuple[QueueState, list[tuple[str, str]]] | None: ...
-    def _note_delayed(self, delay_level: Any) -> None: ...
-    def _note_level(self, result: PutResult, durability: Durability) -> None: ...

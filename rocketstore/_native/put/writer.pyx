@@ -4,7 +4,7 @@ cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from rocketstore._native.append.appender cimport Log, put_took, record_max, unawaited
@@ -21,17 +21,20 @@ from rocketstore._native.put.property_builder cimport (
     text_span, text_start, text_tags,
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
-from rocketstore._native.append.copies cimport check_level, not_on_disk
+from rocketstore._native.append.copies cimport check_level
 from rocketstore._native.append.put_result cimport (
-    DISK, PutResult, durability_level, durability_name, nothing_put, number_of,
+    PutResult, durability_level, durability_name, nothing_put, number_of,
     put_result, set_host,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
+
+from functools import partial
 
 from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
     MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
 )
+from rocketstore.values.arguments import whole_number
 
 cdef int64_t NOW = INT64_MIN
 cdef object ZERO = 0
@@ -65,13 +68,15 @@ cdef class Writer:
     def __cinit__(self, Log log not None, str topic not None, bytes topic_bytes not None,
                   tuple queues not None, *, object properties=None, object tags=None,
                   object keys=None, object durability, int64_t timeout_ms, bint record_crc,
-                  str born_host not None, object reserved, object to_ms):
+                  str born_host not None, object reserved, object to_ms, object delays=None,
+                  object unique_ids=None):
         cdef Text text
         if not queues or not all(isinstance(queue, QueueState) for queue in queues):
             raise TypeError(f"queues = {queues!r}: one QueueState, or several")
         self.log, self.queues = log, queues
         self.topic, self.topic_bytes = topic, topic_bytes
         self.reserved, self.to_ms = reserved, to_ms
+        self.delays, self.unique_ids = delays, unique_ids
         self.tags = tags
         self.keys = keys
         if isinstance(keys, (bytes, bytearray, memoryview)):
@@ -157,38 +162,32 @@ cdef class Writer:
         return 0
 
     @cython.final
-    cdef QueueState delay(self, rs_message *message, Text *text, QueueState real,
-                          object delay_level):
+    cdef inline object delay_of(self, object delay_level, object deliver_at, object deliver_after):
+        """What a put has to add to a message that has to wait; None for one that has not."""
+        if delay_level is None and deliver_at is None and deliver_after is None:
+            return None
+        return self.delays.delay(delay_level, deliver_at, deliver_after)
+
+    @cython.final
+    cdef QueueState delay(self, rs_message *message, Text *text, QueueState real, object delay):
         """Turns a message that was described into one of RocketMQ's topics of delays, which names its
         real place; gives the queue that it goes to."""
-        cdef QueueState queue
-        place = self._delayed_place(delay_level, PyBytes_FromStringAndSize(
-            <const char *>message.properties.bytes, <Py_ssize_t>message.properties.size))
-        if place is None:
-            return real
-        queue, waiting = place
+        cdef QueueState queue = delay.queue
+        cdef bytes given = b"\x02" + PyBytes_FromStringAndSize(
+            <const char *>message.properties.bytes, <Py_ssize_t>message.properties.size)
         if message.properties.bytes == <const uint8_t *>PyBytes_AS_STRING(self.constant_text):
             text_add(text, message.properties.bytes, message.properties.size)
-        for name, value in waiting:
+        for name, value in delay.own:
             text_property(text, name, value)
+        for name, value in delay.defaults:
+            if b"\x02%b\x01" % name.encode() not in given:
+                text_property(text, name, value)
         text_property(text, "REAL_TOPIC", self.topic)
         text_property(text, "REAL_QID", str(real.queue_id))
         message.properties = text_span(text)
         message.topic = bytes_span(queue.topic_bytes)
         message.queue_id = queue.queue_id
         return queue
-
-    def _delay(self, delay_level, deliver_at, deliver_after):
-        """The delay that a put asks for, which `_delayed_place` takes; None for none."""
-        return delay_level
-
-    def _delayed_place(self, delay_level, properties):
-        """The state of the queue for a delay, and properties of what waits; None for level 0. A subclass
-        knows the levels."""
-        raise MessageRejectedError(f"delay_level = {delay_level!r}: this writer delays nothing")
-
-    def _note_delayed(self, delay_level):
-        """Called once a message of this level is in the log."""
 
     @cython.final
     cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
@@ -263,16 +262,9 @@ cdef class Writer:
     cdef int wait(self, PutResult result, int asked, object timeout_s, int64_t started) except -1:
         cdef int64_t left_ms = self.timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         try:
-            if not self.log.wait_level(result.end_offset, asked, left_ms):
-                raise not_on_disk(result.end_offset, left_ms, result)
-            if asked > DISK:  # a wait and an error of its own (K-72)
-                result.level = DISK
-                left_ms = (self.log.group.copies.timeout_ms if timeout_s is None
-                           else left_ms - (now_ns() - started) // 1_000_000)
-                self.log.await_copies(result.end_offset, asked, max(<int64_t>0, left_ms), result)
+            self.log.await_promise(result.end_offset, asked, left_ms, timeout_s is not None, result)
         finally:
             put_took(self.log, started, True)
-        result.level = <short>asked
         return 0
 
     @property
@@ -293,17 +285,35 @@ cdef class Writer:
         message would not get `expected_queue_offset`. With `unique_id` a second put gives what the first one did.
         `delay_level`, `deliver_at`, `deliver_after`: consumers see the message later."""
         # A put with no more than the arguments of _put_plain goes there: see rs_writer_put.
-        if deliver_at is not None or deliver_after is not None:
-            delay_level = self._delay(delay_level, deliver_at, deliver_after)
-        if expected_queue_offset is None and unique_id is None and delay_level is None:
+        cdef PutResult result
+        delay = self.delay_of(delay_level, deliver_at, deliver_after)
+        if expected_queue_offset is None and unique_id is None and delay is None:
             return self._put_plain(
                 body, tags=tags, keys=keys, properties=properties, flag=flag, born_time=born_time,
                 shard_key=shard_key, durability=durability, timeout_s=timeout_s)
-        return self._put_if(
-            body, expected_queue_offset, unique_id,
-            {"tags": tags, "keys": keys, "properties": properties, "flag": flag,
-             "born_time": born_time, "shard_key": shard_key, "delay_level": delay_level},
-            durability, timeout_s)
+        cdef int asked = self.asked(durability, timeout_s)
+        if delay is not None:
+            delay.check(expected_queue_offset, unique_id)
+        at = self.expected(expected_queue_offset, shard_key)
+        append = partial(self._append_if, body, at, unique_id, tags, keys, properties, flag,
+                         born_time, shard_key, delay)
+        result = (append() if unique_id is None
+                  else self.unique_ids.put(self.topic, unique_id, append))
+        result.level = <short>max(<int>result.level, self.log.met)
+        self.finish(result, asked, timeout_s, now_ns() if asked > result.level else 0)
+        return result
+
+    @cython.final
+    cdef int64_t expected(self, object queue_offset, object shard_key) except? -1:
+        """The queue offset that a put has to get, or -1."""
+        if queue_offset is None:
+            return -1
+        at = whole_number("expected_queue_offset", queue_offset, 0, INT64_MAX)
+        if self.only is None and shard_key is None:
+            raise MessageRejectedError(
+                f"expected_queue_offset = {at}: of which of {len(self.queues)} queues? Give a "
+                "shard_key, or a writer of one queue")
+        return at
 
     def _put_plain(self, body, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
                    shard_key=None, durability=None, timeout_s=None):
@@ -333,7 +343,7 @@ cdef class Writer:
         return result
 
     def _append_if(self, body, int64_t expected, unique_id, tags=None, keys=None, properties=None,
-                   flag=0, born_time=None, shard_key=None, delay_level=None):
+                   flag=0, born_time=None, shard_key=None, delay=None):
         """Appends one message as `put` does, and waits for no promise. `expected`: the queue offset that it has
         to get, or -1; `unique_id`: its UNIQ_KEY, or None."""
         cdef rs_message message
@@ -352,8 +362,8 @@ cdef class Writer:
                         "UNIQ_KEY: given as unique_id and among the properties; give one of them")
                 text_named(&text, "UNIQ_KEY", b"UNIQ_KEY\x01", unique_id)
                 message.properties = text_span(&text)
-            if delay_level is not None:
-                queue = self.delay(&message, &text, queue, delay_level)
+            if delay is not None:
+                queue = self.delay(&message, &text, queue, delay)
             held = body_open(&view, &message.body, body)
             self.check_body(&message)
             self.log.append_at(&message, queue, expected, NULL, &appended)
@@ -361,19 +371,9 @@ cdef class Writer:
             text_free(&text)
             if held:
                 PyBuffer_Release(&view)
-        if delay_level is not None:
-            self._note_delayed(delay_level)
+        if delay is not None:
+            delay.note()
         return put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
-
-    def _check_promise(self, durability, timeout_s):
-        """Raises for a promise, or a time, that there is not."""
-        self.asked(durability, timeout_s)
-
-    def _await_promise(self, PutResult result not None, durability, timeout_s):
-        """Waits for the promise of a message that is in the log."""
-        cdef int asked = self.asked(durability, timeout_s)
-        result.level = <short>max(<int>result.level, self.log.met)
-        self.finish(result, asked, timeout_s, now_ns() if asked > result.level else 0)
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
                   shard_key=None, durability=None, timeout_s=None):
@@ -488,10 +488,6 @@ cdef class Writer:
             text_free(&text)
         self.finish(result, asked, timeout_s, started)
         return result
-
-    def _note_level(self, PutResult result not None, durability not None):
-        """A ticket's result says the promise of the ticket."""
-        result.level = <short>max(<int>result.level, durability_level(durability))
 
 
 rs_put_install(

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore._native.append.appender import Log
-from rocketstore._native.append.put_result import durability_level
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
@@ -57,8 +56,6 @@ MARK_EVERY_BYTES = 4 << 20
 MARK_WRITTEN_BYTES = 512 << 10
 #: Divisor of the bound on unflushed bytes; from that part on a flush begins before its interval.
 FLUSH_SHARE = 4
-#: What `wait_flushed` waits for.
-FLUSHED = durability_level("disk")
 #: Refused puts from one log line to the next, count (semantics 0).
 REFUSALS_LOGGED = 50_000
 REFUSAL = "%s: put refused (%d so far): %s"
@@ -213,7 +210,7 @@ class CommitLog:
 
     def wait_flushed(self, end_offset: int, limit_ms: int) -> bool:
         """Waits at most `limit_ms` milliseconds; whether all below `end_offset` is on the disk then."""
-        return self.log.wait(end_offset, FLUSHED, limit_ms)
+        return self.log.wait_flushed(end_offset, limit_ms)
 
     def check_waitable(self) -> None:
         """Raises when waiting for a flush is in vain."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import MessageRejectedError
 from rocketstore.values.arguments import whole_number
@@ -16,27 +18,39 @@ if TYPE_CHECKING:
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.values.timestamps import Timestamp
 
-__all__ = ["LATEST_MS", "SCHEDULE_TOPIC", "TIMER_TOPIC", "Delay", "DelayedPuts", "Due"]
+__all__ = ["LATEST_MS", "SCHEDULE_TOPIC", "TIMER_TOPIC", "Delay", "DelayedPuts"]
 
 #: RocketMQ's topic of messages that wait for a time of their own, in queue 0.
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-#: The id of a message, by which a message that waits is cancelled.
-_UNIQUE_ID: Final = b"UNIQ_KEY\x01"
 #: The end of the year 9999, the last that a datetime has.
 LATEST_MS: Final = 253_402_300_799_999
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 
-class Due(NamedTuple):
-    """A time of its own, still to come, at which a message is delivered; and the span that it is
-    the end of, 0 where the time was named."""
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """What a put adds to a message that has to wait; made once, from the arguments of the put."""
 
-    ms: int
-    span_ms: int = 0
+    #: Where it waits.
+    queue: QueueState
+    #: Properties that it has meanwhile, apart from those that name its own place.
+    own: tuple[tuple[str, str], ...]
+    #: And those that it has unless the put gave them.
+    defaults: tuple[tuple[str, str], ...]
+    #: What the put asked for, as errors name it.
+    asked: str
+    #: Called once the message is in the log, for the service that delivers.
+    note: Callable[[], None]
 
-
-#: A level, or a time of its own; 0 is no delay.
-Delay = int | Due
+    def check(self, expected: int | None, unique_id: str | None) -> None:
+        """Raises MessageRejectedError for a delay together with a condition: the message has no
+        place in its own topic before it is due, and nobody finds its id there."""
+        for name, value in (("expected_queue_offset", expected), ("unique_id", unique_id)):
+            if value is not None:
+                raise MessageRejectedError(
+                    f"{name} = {value!r} with {self.asked}: a message has no place "
+                    "in its own topic before it is due; give one of them"
+                )
 
 
 class DelayedPuts:
@@ -64,13 +78,11 @@ class DelayedPuts:
         deliver_at: Timestamp | None,
         deliver_after: datetime.timedelta | None,
     ) -> Delay | None:
-        """What a put asks for; None where it says nothing, 0 for a time that is not to come.
+        """What a put asks for; None where it does not wait.
 
         Raises:
             MessageRejectedError: it says more than one of them. ValueError, TypeError: no time.
         """
-        if deliver_at is None and deliver_after is None:
-            return delay_level
         given = {
             "delay_level": delay_level,
             "deliver_at": deliver_at,
@@ -79,8 +91,12 @@ class DelayedPuts:
         names = [name for name, value in given.items() if value is not None]
         if len(names) > 1:
             raise MessageRejectedError(f"{' and '.join(names)}: give one of them")
+        if delay_level is not None:
+            return self.level(delay_level)
         if deliver_at is not None:
             return self.due(timestamp_ms("deliver_at", deliver_at))
+        if deliver_after is None:
+            return None
         if not isinstance(deliver_after, datetime.timedelta):
             raise TypeError(f"deliver_after = {deliver_after!r}: expected a datetime.timedelta")
         return self.after(-(deliver_after // -_MILLISECOND))
@@ -91,59 +107,49 @@ class DelayedPuts:
             return self._now_ms() + self._part_ms - when // -_MILLISECOND
         return timestamp_ms(name, when)
 
-    def after(self, delay_ms: int) -> Delay:
+    def after(self, delay_ms: int) -> Delay | None:
         """The delay of `delay_ms` milliseconds from now."""
-        delay = self.due(self._now_ms() + delay_ms + (delay_ms > 0) * self._part_ms)
-        return delay._replace(span_ms=delay_ms) if isinstance(delay, Due) else delay
+        return self.due(self._now_ms() + delay_ms + (delay_ms > 0) * self._part_ms, delay_ms)
 
-    def due(self, due_ms: int) -> Delay:
-        """The delay up to a time; 0 for one that is not to come."""
+    def due(self, due_ms: int, span_ms: int = 0) -> Delay | None:
+        """The delay up to a time; None for one that is not to come. `span_ms`: the span that the
+        time is the end of, 0 where the time was named."""
         if due_ms > LATEST_MS:
             raise MessageRejectedError(f"{due_ms} ms since 1970: the year 9999 is the last")
-        return Due(due_ms) if due_ms > self._now_ms() else 0
+        if due_ms <= self._now_ms():
+            return None
+        own = (("TIMER_DELIVER_MS", f"{due_ms}"), ("TIMER_OUT_MS", f"{due_ms}"))
+        # By its id a message that waits is cancelled.
+        defaults = (("TIMER_DELAY_MS", f"{span_ms}"), ("UNIQ_KEY", uuid.uuid4().hex.upper()))
+        return Delay(
+            self._queue_state(TIMER_TOPIC, 0),
+            own,
+            defaults[not span_ms :],
+            f"deliver_at = {due_ms}",
+            partial(self.note_due, due_ms),
+        )
 
-    def level(self, delay_level: int) -> int:
-        """The level that a put asks for, no higher than the highest there is; 0 is no delay.
+    def level(self, delay_level: int) -> Delay | None:
+        """The delay of a level, no higher than the highest there is; None for 0.
 
         Raises:
             ValueError, TypeError: it is no number from 0 on.
         """
-        return min(whole_number("delay_level", delay_level, 0), len(self._levels_ms))
-
-    def check(self, delay: Delay, expected: int | None, unique_id: str | None) -> None:
-        """Raises MessageRejectedError for a delay together with a condition: the message has no
-        place in its own topic before it is due, and nobody finds its id there."""
-        waits = isinstance(delay, Due) or self.level(delay)
-        asked = f"deliver_at = {delay.ms}" if isinstance(delay, Due) else f"delay_level = {delay}"
-        for name, value in (("expected_queue_offset", expected), ("unique_id", unique_id)):
-            if waits and value is not None:
-                raise MessageRejectedError(
-                    f"{name} = {value!r} with {asked}: a message has no place "
-                    "in its own topic before it is due; give one of them"
-                )
-
-    def place(
-        self, delay: Delay, properties: bytes
-    ) -> tuple[QueueState, list[tuple[str, str]]] | None:
-        """Where a message waits, and which properties it has meanwhile, apart from those that name
-        its own place; None without a delay. `properties`: those that it has already."""
-        if isinstance(delay, Due):
-            own = [("TIMER_DELIVER_MS", f"{delay.ms}"), ("TIMER_OUT_MS", f"{delay.ms}")]
-            if delay.span_ms and b"TIMER_DELAY_MS\x01" not in properties:
-                own.append(("TIMER_DELAY_MS", f"{delay.span_ms}"))
-            if not properties.startswith(_UNIQUE_ID) and b"\x02" + _UNIQUE_ID not in properties:
-                own.append(("UNIQ_KEY", uuid.uuid4().hex.upper()))
-            return self._queue_state(TIMER_TOPIC, 0), own
-        level = self.level(delay)
+        level = min(whole_number("delay_level", delay_level, 0), len(self._levels_ms))
         if not level:
             return None
-        return self._queue_state(SCHEDULE_TOPIC, level - 1), [("DELAY", f"{level}")]
+        return Delay(
+            self._queue_state(SCHEDULE_TOPIC, level - 1),
+            (("DELAY", f"{level}"),),
+            (),
+            f"delay_level = {delay_level}",
+            partial(self._note, level - 1, self._levels_ms[level - 1]),
+        )
 
-    def note(self, delay: Delay) -> None:
-        """A message with this delay is in the log."""
-        if self.deliver is None:
-            return
-        if isinstance(delay, Due):
-            self.deliver(None, max(0, delay.ms - self._now_ms()))
-        elif level := self.level(delay):
-            self.deliver(level - 1, self._levels_ms[level - 1])
+    def note_due(self, due_ms: int) -> None:
+        """A message that is due at a time of its own is in the log."""
+        self._note(None, max(0, due_ms - self._now_ms()))
+
+    def _note(self, queue_id: int | None, delay_ms: int) -> None:
+        if self.deliver is not None:
+            self.deliver(queue_id, delay_ms)

@@ -18,7 +18,7 @@ from rocketstore.errors import (
     RocketStoreError,
     StoreReadOnlyError,
 )
-from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC, Due
+from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay.already import skip_delivered
 from rocketstore.services.delay.copies import EVERY, source_of, target_of
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Delayed", "DelayedMessage"]
 
-DISK: Final = durability_level("disk")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -233,7 +232,7 @@ class Delayed:
             )
             end = reschedule(engine, timers, _chosen(message), max(when_ms, 0), span_ms)
         if end is not None:
-            engine.delayed_puts.note(Due(when_ms))
+            engine.delayed_puts.note_due(when_ms)
         return self._promised(end)
 
     def repeat(
@@ -307,15 +306,10 @@ class Delayed:
         if end is None:
             return False
         engine = self._writing("delayed")
-        config, log = engine.config, engine.commit_log.log
+        config = engine.config
         if config.promises_disk:
-            limit_ms = config.sync_flush_timeout_ms
-            log.request_flush(end)
-            if not log.wait(end, DISK, limit_ms):
-                raise DurabilityTimeoutError(f"it is done, but not on disk after {limit_ms} ms")
-            asked, copies = durability_level(config.durability), log.group.copies
-            if asked > DISK and copies is not None:
-                log.await_copies(end, asked, copies.timeout_ms)
+            level, limit_ms = durability_level(config.durability), config.sync_flush_timeout_ms
+            engine.commit_log.log.await_promise(end, level, limit_ms, False, None)
         return True
 
     def _timers(self) -> Timers:

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore.errors import CronSyntaxError, MessageRejectedError
-from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC, Due
+from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
 from rocketstore.puts.put_message import put_message
 from rocketstore.services.delay.cancelling import drop, found
 from rocketstore.services.delay.copies import EVERY, SOURCE, target_of
@@ -244,7 +244,7 @@ def repeat(engine: WritingEngine, timers: Timers, wanted: Wanted) -> tuple[str, 
     )
     for message in before:
         drop(timers, message)
-    engine.delayed_puts.note(Due(due_ms))
+    engine.delayed_puts.note_due(due_ms)
     return unique_id, result.end_offset
 
 

@@ -14,7 +14,7 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.log.queues.delayed_puts import TIMER_TOPIC, Due
+from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.services.delay.cancelling import drop, put_again
 from rocketstore.services.delay.copies import EVERY
 from rocketstore.services.delay.timer_topic import due_of, is_marker
@@ -122,7 +122,7 @@ class TimerDelivery:
 
     def _put_again(self, message: Message, due_ms: int, now_ms: int) -> None:
         end = put_again(self._engine, message, due_ms, due_ms - now_ms)
-        self._engine.delayed_puts.note(Due(due_ms))
+        self._engine.delayed_puts.note_due(due_ms)
         if self._engine.config.promises_disk:
             self._engine.commit_log.log.request_flush(end)
 

@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 #: The progress is stored with offsets, after this many commits without any, and at close.
 SAVE_EVERY: Final = 1000
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
-#: What `Log.wait` calls a promise.
-DISK: Final = durability_level("disk")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,13 +139,12 @@ class Commits:
             DiskFullError, OSError: the offsets are not stored yet; call it again.
         """
         self._unheard.pop(transaction_id, None)
-        asked = durability_level(durability)
-        level = DISK if appended.moves else min(asked, DISK)
-        self._wait(appended.end_offset, level)
+        asked, limit_ms = durability_level(durability), self._engine.config.sync_flush_timeout_ms
+        if appended.moves or durability not in ("memory", "os"):
+            self._wait(appended.end_offset)
         self._settle()
         log = self._engine.commit_log.log
-        if asked > DISK and (copies := log.group.copies) is not None:
-            log.await_copies(appended.end_offset, asked, copies.timeout_ms)
+        log.await_promise(appended.end_offset, asked, limit_ms, False, None)
 
     def stop(self) -> None:
         """What is not done is finished by the next open."""
@@ -156,7 +153,7 @@ class Commits:
                 if self._unsure and not nested:
                     self._look()
             if self._waiting:
-                self._wait(self._waiting[-1].end_offset, DISK)
+                self._wait(self._waiting[-1].end_offset)
             self._settle(save=True)
         except Exception as error:
             logger.warning(
@@ -211,7 +208,7 @@ class Commits:
 
     def _look(self) -> None:
         """Finds what was appended without a word: a batch is there as a whole, or not at all."""
-        self._wait(self._engine.positions.wrote, DISK)
+        self._wait(self._engine.positions.wrote)
         for message, record in self._records():
             found = Appended(message.queue_offset, self._engine.positions.wrote, record.moves)
             self._unheard[record.id] = found
@@ -325,9 +322,9 @@ class Commits:
             parts.committer.commit()
         parts.flusher.flush()
 
-    def _wait(self, end_offset: int, level: int) -> None:
+    def _wait(self, end_offset: int) -> None:
         limit_ms = self._engine.config.sync_flush_timeout_ms
-        if level and not self._engine.commit_log.log.wait(end_offset, level, limit_ms):
+        if not self._engine.commit_log.wait_flushed(end_offset, limit_ms):
             raise DurabilityTimeoutError(
                 f"flushed = {self._engine.positions.flushed} after {limit_ms} ms, and a "
                 f"transaction ends at {end_offset}: it counts once it is on disk; commit() again "

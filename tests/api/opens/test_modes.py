@@ -201,7 +201,7 @@ def test_a_forked_child_cannot_use_the_store(tmp_path: Path) -> None:
                 assert store.closed
                 for refused in (
                     lambda: writer.put(b"from the child"),
-                    lambda: log.wait(end + 1, level=2, timeout_ms=100),
+                    lambda: log.wait_flushed(end + 1, timeout_ms=100),
                     lambda: consumer._take(),
                     lambda: next(consumer),
                 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,10 @@ def test_done_only_when_durable(tmp_path: Path, gate: threading.Event) -> None:
         ticket = store.writer("orders").submit(b"x", tags="t")
         assert not ticket.done()
         assert ticket.end_offset == store.end_offset
-        with pytest.raises(DurabilityTimeoutError):
+        with pytest.raises(DurabilityTimeoutError) as caught:
             ticket.result(timeout_s=0.01)
+        assert caught.value.result is not None
+        assert caught.value.result.durability == "memory"
         gate.set()
         result = ticket.result(timeout_s=20)
         assert ticket.done()
@@ -90,7 +93,7 @@ def test_future(tmp_path: Path, gate: threading.Event) -> None:
         future = store.writer("orders").submit(b"x").future()
         assert not future.done()
         gate.set()
-        assert future.result(20).queue_offset == 0
+        assert (future.result(20).queue_offset, future.result().durability) == (0, "disk")
 
 
 @pytest.mark.parametrize("durability", ["os", "memory"])
@@ -202,21 +205,22 @@ def test_a_ticket_that_was_late_is_asked_again(tmp_path: Path, gate: threading.E
         assert ticket.future().result(20).queue_offset == 0
 
 
-def test_nobody_wakes_up_while_nothing_is_waited_for(tmp_path: Path, gate: threading.Event) -> None:
+def test_nobody_wakes_up_while_nothing_is_waited_for(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_small(tmp_path) as store:
         completions = parts(store).completions
         gate.set()
         assert store.writer("orders").submit(b"x").future().result(20)
-        until(store, lambda: not completions._pending)
         rounds = 0
-        due = completions._due
+        step = completions._step
 
-        def counted() -> object:
+        def counted(port: Any) -> Any:
             nonlocal rounds
             rounds += 1
-            return due()
+            return step(port)
 
-        completions._due = counted
+        monkeypatch.setattr(completions, "_step", counted)
         assert not threading.Event().wait(0.5)
         assert rounds <= 2  # of the flush before
         assert store.writer("orders").submit(b"y").future().result(20).queue_offset == 1

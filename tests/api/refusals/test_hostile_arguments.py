@@ -216,7 +216,7 @@ os.fstat(port.fileno())
 """,
     "no writer": """
 try:
-    CompletionPort(store)._put_now(None, b"x", None, None, None, 0, None, None)
+    CompletionPort(store).put(None, b"x", None, None, None, 0, None, None, "disk", Waiter())
 except TypeError:
     sys.exit(0)
 raise AssertionError("taken")
