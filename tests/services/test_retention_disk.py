@@ -15,7 +15,6 @@ import pytest
 
 import rocketstore
 from rocketstore import Retention
-from rocketstore.services.retention import disk as disk_module
 from rocketstore.services.retention import keeper
 from tests.filesystems import disks
 from tests.support.retention_tools import NEVER, Disk, comes_true, fill, used
@@ -112,7 +111,7 @@ def test_removed_files_that_are_mapped_are_no_reason_to_remove_more(
 ) -> None:
     """Their bytes come back when the messages go."""
     # Files of other tests' processes may have got the number of a removed one, and be removed too.
-    monkeypatch.setattr(disk_module, "_processes", lambda: [str(os.getpid())])
+    monkeypatch.setattr(keeper, "_processes", lambda: [str(os.getpid())])
     with fill(open_small(tmp_path), 200) as store:
         disk = Disk(monkeypatch, store, 100)
         disk.others = 90 * SEGMENT - len(used(store)) * SEGMENT
@@ -137,13 +136,13 @@ def test_a_file_that_has_the_number_of_a_removed_one_holds_nothing(tmp_path: Pat
     state = (tmp_path / "file").stat()
     with (tmp_path / "file").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ):
         number = {(state.st_dev, state.st_ino): SEGMENT}
-        assert disk_module._mapped(number) == {}
+        assert keeper._mapped(number) == {}
         (tmp_path / "file").unlink()
-        assert list(disk_module._mapped(number)) == [os.getpid()]
+        assert list(keeper._mapped(number)) == [os.getpid()]
 
 
 def test_the_use_of_a_real_disk(tmp_path: Path) -> None:
-    found = disk_module.disk_use(tmp_path)
+    found = keeper.disk_use(tmp_path)
     assert 0 < found.used < found.total
     with fill(open_small(tmp_path)) as store:
         assert store.retention.plan(Retention(disk_watermarks=(0.99, 1.0))).disk_used is not None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
     from rocketstore.services.delay.timer_table import TimerTable
-    from rocketstore.services.delay.troubles import Troubles
+    from rocketstore.services.delay.waiting import Troubles
 
 __all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended"]
 

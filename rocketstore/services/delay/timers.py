@@ -24,8 +24,7 @@ from rocketstore.log.layout.log_place import place_at, stands
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay import timer_file
-from rocketstore.services.delay.already import end_of_copies
-from rocketstore.services.delay.copies import EVERY, Copies, copies_in
+from rocketstore.services.delay.copies import EVERY, Copies, copies_in, end_of_copies
 from rocketstore.services.delay.offsets import Stored
 from rocketstore.services.delay.timer_table import TimerTable
 from rocketstore.services.delay.timer_topic import (
@@ -36,7 +35,7 @@ from rocketstore.services.delay.timer_topic import (
     is_marker,
     settle_ended,
 )
-from rocketstore.services.delay.troubles import Troubles
+from rocketstore.services.delay.waiting import Troubles
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message

@@ -3,8 +3,14 @@ store from a thread of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
@@ -12,21 +18,22 @@ from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import BackpressureError, ConfigError, StoreClosedError
 from rocketstore.log.worker import Worker
-from rocketstore.services.retention.clock import AgeClock
-from rocketstore.services.retention.disk import RemovedFiles, disk_use
 from rocketstore.services.retention.events import EventLog, RetentionEvent
 from rocketstore.services.retention.holds import holds_of
-from rocketstore.services.retention.plan import Facts, Segment, cut_at, decide, outcome
+from rocketstore.services.retention.plan import DiskUse, Facts, Segment, cut_at, decide, outcome
+from rocketstore.values.clock import ManualClock
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.engine.engine import Engine
     from rocketstore.services.retention.plan import DiskUse, Outcome, RetentionPlan
     from rocketstore.services.retention.rule import Retention
+    from rocketstore.values.clock import Clock
 
-__all__ = ["Keeper"]
+__all__ = ["AgeClock", "Keeper", "RemovedFiles", "disk_use"]
 
 logger = logging.getLogger(__name__)
 
@@ -237,3 +244,142 @@ def _is_cleaning(rule: Retention, disk: DiskUse | None, *, began: bool) -> bool:
         return False
     low, high = rule.disk_watermarks
     return disk.fraction >= high or (began and disk.fraction > low)
+
+
+#: Smallest step ahead that is not believed at once, ms: as `log.commitlog.clock_monitor`.
+STEP_MS: Final = 10_000
+#: How long the clock must stay there, ms.
+BELIEVED_AFTER_MS: Final = 3_600_000
+
+
+def steady_ms() -> int:
+    """A time that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class AgeClock:
+    """The time that ages of messages are measured against: never ahead of the clock of the store.
+    One that is moved by hand is believed. One thread at a time asks.
+
+    Store times follow the clock at the open and a monotonic clock from there on, so a clock that is
+    stepped while a store is open changes none of them. Ages are measured in the same way: by a
+    clock that goes on as it did when the store was opened. A step back is followed at once:
+    everything gets younger, and nothing goes early. A step ahead is followed once the clock has
+    stood there for an hour. So is a clock that is so far ahead of the newest message that the whole
+    log would be too old: it may be that of a machine that has just started and has not asked for
+    the time yet.
+    """
+
+    def __init__(self, clock: Clock, newest_ms: int | None, max_age_ms: int | None) -> None:
+        """`newest_ms`: a store time near the end of the log; None: it is not known. `max_age_ms`:
+        the age at which messages go; None: at no age."""
+        self._clock = clock
+        wall, steady = clock.now_ms(), steady_ms()
+        # Wall clock less steady clock changes only when the former is set.
+        self._trusted = wall - steady
+        self._doubted: tuple[int, int] | None = None  # the difference, and since when
+        if newest_ms is not None and max_age_ms is not None and newest_ms + max_age_ms < wall:
+            self._trusted = newest_ms - steady
+
+    def now_ms(self) -> int:
+        """The time for ages, milliseconds since 1970."""
+        wall, steady = self._clock.now_ms(), steady_ms()
+        if isinstance(self._clock, ManualClock):
+            return wall
+        ahead = wall - steady
+        if ahead <= self._trusted + STEP_MS:
+            self._trusted, self._doubted = ahead, None
+        elif self._doubted is None or abs(ahead - self._doubted[0]) > STEP_MS:
+            self._doubted = ahead, steady
+            logger.warning(
+                "the clock is %d s ahead of where it was, or of the newest message: retention "
+                "believes it if it stands there for %d s",
+                (ahead - self._trusted) // 1000,
+                BELIEVED_AFTER_MS // 1000,
+            )
+        elif steady - self._doubted[1] >= BELIEVED_AFTER_MS:
+            self._trusted, self._doubted = ahead, None
+        return self._trusted + steady
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the wall clock is ahead of `now_ms`."""
+        return self._doubted is not None
+
+
+_SHOWN: Final = os.path.isdir("/proc")
+
+
+def disk_use(directory: Path, held: int = 0) -> DiskUse:
+    """As RocketMQ counts it: used ÷ (used + usable by this user)."""
+    found = os.statvfs(directory)
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    return DiskUse(used + found.f_bavail * found.f_frsize, used, held)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    device: int
+    inode: int
+    size: int
+
+
+class RemovedFiles:
+    """Segments that this process removed and some process has mapped still, as far as /proc shows
+    it.
+
+    A file that is removed keeps its blocks while a process has it mapped: a message that was read,
+    a reader in another process. To remove more because these bytes did not come back would end with
+    the whole log. So they count as free already, and the processes are named.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[int, int], int] = {}
+
+    @staticmethod
+    def look(files: Iterable[MappedFile]) -> list[_File]:
+        """Files that are about to be removed."""
+        found = []
+        for file in files:
+            with contextlib.suppress(OSError):
+                state = os.stat(file.path)
+                found.append(_File(state.st_dev, state.st_ino, file.size))
+        return found
+
+    def add(self, files: Iterable[_File]) -> None:
+        """Files that were removed."""
+        self._files |= {(file.device, file.inode): file.size for file in files}
+
+    def held(self, present: Iterable[MappedFile]) -> tuple[int, tuple[int, ...]]:
+        """Bytes of removed files that are still mapped, and the processes. `present`: files of the
+        log, which may have got the number of a removed one."""
+        for file in self.look(present):
+            self._files.pop((file.device, file.inode), None)
+        if not self._files:
+            return 0, ()
+        by_process = _mapped(self._files)
+        kept = {key for keys in by_process.values() for key in keys}
+        self._files = {key: self._files[key] for key in kept}
+        return sum(self._files.values()), tuple(sorted(by_process))
+
+
+def _mapped(wanted: Mapping[tuple[int, int], int]) -> dict[int, set[tuple[int, int]]]:
+    """Process id → which of these files it has mapped. Processes of other users are not seen."""
+    inodes = {str(inode): (device, inode) for device, inode in wanted}
+    found: dict[int, set[tuple[int, int]]] = {}
+    for name in _processes():
+        with contextlib.suppress(OSError), open(f"/proc/{name}/maps", encoding="ascii",
+                                                errors="replace") as lines:  # fmt: skip
+            for line in lines:
+                # Range, rights, offset, device, inode, path. The device of some file systems is
+                # another one here than in `stat`, so the number of the file decides. A file that
+                # has a name is another one, which got the number of a removed one.
+                fields = line.rstrip().split(maxsplit=5)
+                if len(fields) > 5 and fields[4] in inodes and fields[5].endswith(" (deleted)"):
+                    found.setdefault(int(name), set()).add(inodes[fields[4]])
+    return found
+
+
+def _processes() -> list[str]:
+    """The numbers of all processes; none where the system does not show them."""
+    return [name for name in os.listdir("/proc") if name.isdecimal()] if _SHOWN else []
