@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore.archive import is_uri
 from rocketstore.spark.errors import HINTS, SparkFaceError
-from rocketstore.spark.paths import store_path
 from rocketstore.spark.sink.shards import shard_paths
 from rocketstore.spark.source.plan import scan_of
 from rocketstore.spark.source.topic_check import topics_of
-from rocketstore.spark.stores import open_to_read
+from rocketstore.spark.stores import open_to_read, store_path
 from rocketstore.values import SYSTEM_PREFIXES, SYSTEM_TOPICS, RecordFilter, is_system_topic
 
 if TYPE_CHECKING:

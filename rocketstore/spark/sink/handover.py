@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rocketstore.archive import sync_path
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.journal import (
     Staged,
     read_state,
     sink_directory,
     staged_files,
-    sync_directory,
     write_durably,
 )
 
@@ -85,7 +85,7 @@ class Request:
                 self._waiting.unlink()
             except FileNotFoundError:
                 return False
-            sync_directory(self._waiting.parent)
+            sync_path(self._waiting.parent)
             self.handed_in = False
         return True
 

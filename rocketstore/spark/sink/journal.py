@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from rocketstore.archive import sync_path
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.values import LIMITS, parse_json
 
@@ -43,7 +44,6 @@ __all__ = [
     "reused",
     "sink_directory",
     "staged_files",
-    "sync_directory",
     "whole_number",
     "write_durably",
 ]
@@ -149,14 +149,6 @@ def _frames_path(path: object) -> str:
     return path
 
 
-def sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def write_durably(path: Path, content: dict[str, Any]) -> None:
     """Replaces a file: after a crash it is the old one or the new one, whole. Follows no link in
     its place."""
@@ -168,7 +160,7 @@ def write_durably(path: Path, content: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    sync_directory(path.parent)
+    sync_path(path.parent)
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -227,8 +219,8 @@ class Journal:
         self._pending = self._root / "pending.json"
         if not self._writers.is_dir():
             self._writers.mkdir(parents=True)
-            sync_directory(self._root)
-            sync_directory(self._root.parent)
+            sync_path(self._root)
+            sync_path(self._root.parent)
 
     def pending(self) -> Commit | None:
         found = self._read(self._pending)
@@ -268,7 +260,7 @@ class Journal:
     def clear(self) -> None:
         """Says that no commit is under way."""
         self._pending.unlink()
-        sync_directory(self._root)
+        sync_path(self._root)
 
     def commits(self, writer: str) -> list[dict[str, int]]:
         """The last commits of a writer, oldest first: version, begin, end, rows."""

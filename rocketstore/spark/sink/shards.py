@@ -25,16 +25,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rocketstore.spark.errors import SparkFaceError, coded_errors
-from rocketstore.spark.sink.file_lock import FileLock
+from rocketstore.archive import sync_path
+from rocketstore.spark.errors import SparkFaceError, bad_option, coded_errors
 from rocketstore.spark.sink.journal import (
     read_state,
     reused,
-    sync_directory,
     whole_number,
     write_durably,
 )
-from rocketstore.spark.sink.store_access import Step, no_step
+from rocketstore.spark.sink.store_access import FileLock, Step, no_step
 
 __all__ = [
     "STAGED",
@@ -80,9 +79,7 @@ def refuse_shards(path: str, why: str) -> None:
     """Raises SparkFaceError: RS_BAD_OPTION, where `path` is a directory of shards."""
     found = shard_paths(path)
     if found is not None:
-        raise SparkFaceError(
-            "RS_BAD_OPTION", f"path = {path!r}: it holds {len(found)} shards; {why}"
-        )
+        raise bad_option("path", path, f"it holds {len(found)} shards; {why}")
 
 
 def committed_shards(path: str, writer: str) -> dict[int, int]:
@@ -132,12 +129,12 @@ def commit_shards(
             for shard in shards:
                 _check_there(root / shard.name)
             if shards:
-                sync_directory(root / STAGED / run)
-                sync_directory(root / STAGED)
-            sync_directory(root)
+                sync_path(root / STAGED / run)
+                sync_path(root / STAGED)
+            sync_path(root)
             for directory in _above(root):
                 with contextlib.suppress(PermissionError):  # no task has made one there
-                    sync_directory(directory)
+                    sync_path(directory)
             number = _next_number(root, found)
             moves = [
                 {
@@ -194,7 +191,7 @@ def _finish(root: Path, found: dict[str, Any], on_step: Step) -> None:
         else:
             _check_there(target)
         on_step(f"moved {number}")
-    sync_directory(root)
+    sync_path(root)
     found["shards"] += [{n: v for n, v in move.items() if n != "from"} for move in moves]
     if pending["writer"] is not None:
         found["writers"][pending["writer"]] = pending["version"]
