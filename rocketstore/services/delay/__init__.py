@@ -13,9 +13,9 @@ Read in this order:
         stored.
     delivery: one round: what is due is put, then the offsets are stored.
     timer_topic: the topic of times of their own: what each of its records means.
-    timer_runs, timer_table: which of its messages wait, in order, on disk but for a window.
+    timer_table: which of its messages wait, in order, on disk but for a window of each run.
     timer_file: how that is stored, and when it is not believed.
-    timers: these as a whole, under one lock; `cancelling` takes one out or gives it another time.
+    timers: these as a whole, under one lock; it takes one out or gives it another time.
     timer_delivery: one round of them.
     service: the thread, which sleeps until the next message is due.
     recurring: messages that come again, and when.

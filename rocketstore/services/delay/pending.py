@@ -23,9 +23,9 @@ from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay.copies import EVERY, skip_delivered, source_of, target_of
 from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
-from rocketstore.services.delay.timer_runs import Entry
+from rocketstore.services.delay.timer_table import Entry
 from rocketstore.services.delay.timer_topic import due_of
-from rocketstore.services.delay.timers import Timers
+from rocketstore.services.delay.timers import Timers, cancel, reschedule
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import timestamp_ms
@@ -201,8 +201,6 @@ class Delayed:
             StoreReadOnlyError, StoreClosedError: The store takes no messages.
             DurabilityTimeoutError: It is cancelled, but not known to be on disk.
         """
-        from rocketstore.services.delay.cancelling import cancel
-
         engine = self._writing("cancel")
         with (timers := self._timers()).lock():
             _see_all(engine, timers)
@@ -218,8 +216,6 @@ class Delayed:
         Arguments and errors are those of `cancel`; `when` is milliseconds since 1970, an aware
         datetime, or a timedelta from now.
         """
-        from rocketstore.services.delay.cancelling import reschedule
-
         engine = self._writing("reschedule")
         when_ms = engine.delayed_puts.moment_ms("when", when)
         with (timers := self._timers()).lock():
