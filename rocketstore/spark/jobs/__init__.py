@@ -12,8 +12,8 @@ append to a store:
   appends messages once more.
 - `rebuild` makes queues and index again.
 
-They share `reading` (frames from a store, and parts of a log as tasks), `parquet_files` (files of
-an export) and `system_topics` (topics of RocketMQ's own services, which jobs leave out).
+They share `reading` (frames from a store, and parts of a log as tasks) and `parquet_files` (files
+of an export). Jobs that append leave out topics of RocketMQ's own services.
 
 `cli` runs the jobs; `spark.frame` uses `reading`. A job may import `spark.source` and
 `spark.sink`, and no other job.

@@ -35,6 +35,7 @@ __all__ = [
     "Journal",
     "Staged",
     "check_reused",
+    "coded_damage",
     "committed",
     "facts_of",
     "file_name",
@@ -226,7 +227,7 @@ class Journal:
         found = self._read(self._pending)
         if found is None:
             return None
-        with _coded_damage(self._pending):
+        with coded_damage(self._pending):
             return Commit(
                 str(found["writer"]),
                 int(found["version"]),
@@ -273,7 +274,7 @@ class Journal:
     def _noted(self, writer: str) -> list[dict[str, Any]]:
         file = self._file(writer)
         found = self._read(file)
-        with _coded_damage(file):
+        with coded_damage(file):
             commits = [] if found is None else found["commits"]
             for commit in commits:
                 if type(commit["version"]) is not int:
@@ -290,19 +291,18 @@ class Journal:
         return self._writers / f"{file_name(writer)}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        with _coded_damage(path):
+        with coded_damage(path):
             return read_state(path)
 
 
 @contextlib.contextmanager
-def _coded_damage(path: Path) -> Iterator[None]:
-    """What is not as the sink writes it becomes an error with a code."""
+def coded_damage(path: str | Path, so: str = "; nothing was appended") -> Iterator[None]:
+    """What is not as the sink writes it becomes an error with a code. `so`: what follows from
+    it."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SparkFaceError(
-            "RS_JOURNAL_DAMAGED", f"{path}: {error!r}; nothing was appended"
-        ) from error
+        raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{path}: {error!r}{so}") from error
 
 
 # ---- a version that is written again ----

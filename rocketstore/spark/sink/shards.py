@@ -28,6 +28,7 @@ from typing import Any
 from rocketstore.archive import sync_path
 from rocketstore.spark.errors import SparkFaceError, bad_option, coded_errors
 from rocketstore.spark.sink.journal import (
+    coded_damage,
     read_state,
     reused,
     whole_number,
@@ -233,8 +234,9 @@ def _next_number(root: Path, found: dict[str, Any]) -> int:
 
 def _read(path: str) -> dict[str, Any] | None:
     file = os.path.join(path, "shards.json")
-    try:
-        with coded_errors("RS_READ_FAILED", file, FileNotFoundError, NotADirectoryError):
+    passed = FileNotFoundError, NotADirectoryError
+    with contextlib.suppress(*passed), coded_damage(file, so=""):
+        with coded_errors("RS_READ_FAILED", file, *passed):
             found = read_state(file)
         if found is None:
             return None
@@ -247,11 +249,8 @@ def _read(path: str) -> dict[str, Any] | None:
                 raise ValueError(f"{move['from']!r} is nothing that a task has written")
         if os.path.islink(os.path.join(path, STAGED)):
             raise ValueError(f"{STAGED} is a link")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
-    return found
+        return found
+    return None
 
 
 # ---- cleaning ----
