@@ -13,9 +13,16 @@ from rocketstore._native.format.codec import tags_code
 from rocketstore._native.format.queue_reader import BatchIterator
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore._native.sync.signal_safe_lock import Passage, SignalSafeLock
+from rocketstore.consuming.chosen import (
+    EDGES,
+    LEVELS,
+    Upto,
+    chosen_offsets,
+    chosen_queues,
+    place_of,
+)
 from rocketstore.consuming.cursors import Edge, QueueCursors
-from rocketstore.consuming.group_positions import LEVELS, GroupPositions, Upto, chosen_offsets
-from rocketstore.consuming.start import EDGES, chosen_queues, place_of
+from rocketstore.consuming.group_positions import GroupPositions
 from rocketstore.errors import NoGroupError, RocketStoreError, StoreBehindError, StoreClosedError
 from rocketstore.filters import matching_of
 from rocketstore.values.arguments import at_most, one_of, text, whole_number

@@ -21,7 +21,13 @@ lower floors.
 from __future__ import annotations
 
 from rocketstore.archive.manifest import MANIFEST_NAME, Segment
-from rocketstore.archive.object_store import NoObjectStoreError, ObjectStore, is_uri, shown_uri
+from rocketstore.archive.object_store import (
+    NoObjectStoreError,
+    ObjectStore,
+    is_uri,
+    shown_uri,
+    sync_path,
+)
 
 __all__ = [
     "MANIFEST_NAME",
@@ -30,4 +36,5 @@ __all__ = [
     "Segment",
     "is_uri",
     "shown_uri",
+    "sync_path",
 ]

@@ -29,6 +29,7 @@ __all__ = [
     "file_system",
     "is_uri",
     "shown_uri",
+    "sync_path",
 ]
 
 #: File systems that show an object only after it was closed.
@@ -222,9 +223,9 @@ class ObjectStore:
         try:
             self._write(staged, chunks)
             if self._kind == "local":
-                _sync(staged)
+                sync_path(staged)
                 os.replace(staged, path)
-                _sync(self._path)
+                sync_path(self._path)
             elif staged != path:
                 with contextlib.suppress(FileNotFoundError):
                     self._fs.delete_file(path)
@@ -244,7 +245,7 @@ class ObjectStore:
             missing = list(itertools.takewhile(lambda path: not os.path.exists(path), above))
         self._fs.create_dir(self._path, recursive=True)
         for path in missing:
-            _sync(os.path.dirname(path))
+            sync_path(os.path.dirname(path))
 
     def _staged(self, name: str) -> str:
         """The path under which an object is written: its own, where readers see it only when it is
@@ -304,7 +305,8 @@ class RemoteObject:
         self._handle.close()
 
 
-def _sync(path: str) -> None:
+def sync_path(path: str | os.PathLike[str]) -> None:
+    """Makes a file, or the names in a directory, durable."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -9,7 +9,7 @@ Entry: `main`, called by the console script and by `__main__`. Read in this orde
 - `output` prints tables, messages and progress; `message_format` makes a message a line.
 - `exit_codes`: which error means which code. `hints`: advice of the library in words for commands.
 - `standard_streams`: streams that are closed or have no reader. `signals`: Ctrl-C and SIGTERM.
-- `streams`: the package of `tail` and `ingest`.
+- `lines`: the lines of `ingest`, and what becomes of one that no message can hold.
 - `spark_session`: a session for one command of `rocketstore spark`.
 
 Nothing imports this package but `__main__` and `spark.submit`. It imports exported names of the

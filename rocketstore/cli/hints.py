@@ -1,8 +1,8 @@
 """Advice for the command line: what the library advises a program to do, in words for commands.
 
-Errors take their advice from a table (`rocketstore.errors.HINTS`,
-`rocketstore.spark.errors.HINTS`). The tables here have the same codes. Spark keeps nothing of an
-error but its text, so advice is found in texts.
+Errors take their advice from a table (`rocketstore.errors.HINTS`, and
+`rocketstore.spark.errors.HINTS`, which has all of those, too). `WORDS` has the same codes. Spark
+keeps nothing of an error but its text, so advice is found in texts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rocketstore.errors import HINTS
 if TYPE_CHECKING:
     from rocketstore.tools import FaultKind, VerifyReport
 
-__all__ = ["COMMIT_LOG_DIR", "LIBRARY", "SPARK", "in_commands", "remedy"]
+__all__ = ["COMMIT_LOG_DIR", "WORDS", "in_commands", "remedy"]
 
 COMMIT_LOG_DIR: Final = "--commit-log-dir"
 
 _READ: Final = "tail, get, query and stat read it"
 
-#: `rocketstore.errors.HINTS` for commands, by the same codes.
-LIBRARY: Final = {
+#: All advice for commands, by its code.
+WORDS: Final = {
     "close_or_reader": f"close it there; {_READ} meanwhile",
     "create": "ingest would create one",
     "directories": "if the log has several directories, --commit-log-dir has to name all of them",
@@ -40,9 +40,6 @@ LIBRARY: Final = {
         "if RocketMQ put the record again with the checksum of the old one, --allow-stale-crc "
         "lets it pass"
     ),
-}
-#: `rocketstore.spark.errors.HINTS` for commands, by the same codes.
-SPARK: Final = {
     "add_shards": "import --shards adds some",
     "append": "or --append",
     "argument_topic": "of each with --topic",
@@ -68,15 +65,13 @@ def in_commands(text: str, *, spark: bool = False) -> str:
     Args:
         spark: whether the text is of the Spark face, which is imported only then.
     """
-    for code, words in LIBRARY.items():
-        text = text.replace(HINTS[code], words)
+    table = HINTS
+    if spark:
+        from rocketstore.spark.errors import HINTS as table
+    for code, advice in table.items():
+        text = text.replace(advice, WORDS[code])
     for option, flag in OPTIONS.items():
         text = text.replace(option, flag)
-    if spark:
-        from rocketstore.spark.errors import HINTS as SPARK_HINTS
-
-        for code, words in SPARK.items():
-            text = text.replace(SPARK_HINTS[code], words)
     return text
 
 

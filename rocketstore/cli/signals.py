@@ -49,7 +49,6 @@ class StopSignals:
         self.received: int | None = None
         self._read_end = -1
         self._before: dict[int, Any] = {}
-        self._wakeup = -1
 
     @property
     def descriptor(self) -> int:

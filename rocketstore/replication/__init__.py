@@ -20,9 +20,9 @@ of bytes as they are, how far each number of copies has come, and the puts that 
 
 from __future__ import annotations
 
-from rocketstore.replication.role.history import epochs_before, parted_at
 from rocketstore.replication.role.lease import FileLease, Lease
 from rocketstore.replication.role.promotion import Promotion, promote
+from rocketstore.replication.role.state import epochs_before, parted_at
 from rocketstore.replication.settings import Master, Replica
 from rocketstore.replication.status import BrokerFiles, Peer, ReplicationStatus
 

@@ -12,7 +12,7 @@ Importing this package imports neither pyspark nor pyarrow. Read in this order:
   writes micro-batches; `lag` watches streams; `submit` is the program for spark-submit.
 - `data_source` is what Spark asks. It hands reading to `source`, writing to `sink`.
 - `source`, `sink` and `jobs` are packages: what reads, what writes, and jobs over whole stores.
-- `errors` gives every error a code; `option_checks` and `paths` check what users give; `stores`
+- `errors` gives every error a code; `option_checks` and `stores` check what users give; `stores`
   opens a store to read.
 - `schema` names the columns of each view; `batches` and `decompression` make Arrow batches in
   Spark's types; `timestamps` turns times of records into datetimes.

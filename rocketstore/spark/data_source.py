@@ -39,7 +39,7 @@ class RocketStoreDataSource(DataSource):
         return FilterAsker(options) if options.ask_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from rocketstore.spark.source.stream import StreamReader
+        from rocketstore.spark.source.source import StreamReader
 
         options = ReadOptions.parse(self.options, stream=True)
         check_fields(options.fields, schema)

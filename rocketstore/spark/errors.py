@@ -18,11 +18,13 @@ from rocketstore import (
 from rocketstore.archive import is_uri, shown_uri
 from rocketstore.errors import HINTS as LIBRARY_HINTS
 
-__all__ = ["HINTS", "SparkFaceError", "coded_errors", "no_store"]
+__all__ = ["HINTS", "SparkFaceError", "bad_option", "coded_errors", "no_store"]
 
-#: Advice in errors and warnings of this package, by its code. It names options of Spark and
-#: arguments of jobs; the command line puts its own options in the place of each.
+#: Advice in errors and warnings of this package, by its code, and that of the library. It names
+#: options of Spark and arguments of jobs; the command line puts its own options in the place of
+#: each.
 HINTS: Final = {
+    **LIBRARY_HINTS,
     "add_shards": "give the option shards to add some",
     "append": "or mode='append'",
     "argument_topic": "of each with the argument topic",
@@ -58,6 +60,11 @@ class SparkFaceError(RocketStoreError):
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.text}"
+
+
+def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
+    """An option, or an argument of a job, that is refused."""
+    return SparkFaceError("RS_BAD_OPTION", f"{name} = {value!r}: {allowed}")
 
 
 def no_store(path: str, error: OSError) -> SparkFaceError:

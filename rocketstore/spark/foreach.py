@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.paths import store_path
+from rocketstore.spark.errors import bad_option
+from rocketstore.spark.stores import store_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -67,7 +67,7 @@ def read(
             the frame is used.
     """
     from rocketstore.spark.jobs.reading import source_options
-    from rocketstore.spark.paths import store_path
+    from rocketstore.spark.stores import store_path
 
     chosen = {**(options or {}), **source_options(wanted), "view": view}
     if columns is not None:

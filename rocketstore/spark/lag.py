@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketstore import RocketStoreError, Store
-from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.paths import store_path
+from rocketstore.spark.errors import bad_option
 from rocketstore.spark.source.queue_offsets import next_from
-from rocketstore.spark.stores import open_to_read, store_uuid
+from rocketstore.spark.stores import open_to_read, store_path, store_uuid
 from rocketstore.values import LIMITS, is_system_topic, parse_json
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rocketstore.errors import FilterSyntaxError
 from rocketstore.filters import sql_filter
-from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError, bad_option
 
 __all__ = [
-    "bad_option",
     "check_names",
+    "choice",
     "duration",
     "number",
     "size",
@@ -42,10 +42,6 @@ DURATION = re.compile(r"([0-9]{1,18})\s*(ms|s|m|min|h)", re.IGNORECASE)
 DURATIONS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 SIZE = re.compile(r"([0-9]{1,18})\s*([kmg]?)i?b?", re.IGNORECASE)
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
-
-
-def bad_option(name: str, value: object, allowed: str) -> SparkFaceError:
-    return SparkFaceError("RS_BAD_OPTION", f"{name} = {value!r}: {allowed}")
 
 
 def check_names(options: Mapping[str, str], known: Mapping[str, str], what: str) -> dict[str, str]:
@@ -148,13 +144,16 @@ def _whole(
     return value
 
 
+def choice(given: Mapping[str, str], name: str, default: str, words: Sequence[str]) -> str:
+    """One of some words, whose case does not matter."""
+    text = given.get(name.lower(), default)
+    if text.lower() not in words:
+        raise bad_option(name, text, f"{', '.join(words[:-1])} or {words[-1]}")
+    return text.lower()
+
+
 def switch(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        raise bad_option(name, text, "true or false")
-    return text.lower() == "true"
+    return choice(given, name, str(default).lower(), ("true", "false")) == "true"
 
 
 def sql_expression(text: str) -> str:

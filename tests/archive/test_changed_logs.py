@@ -22,7 +22,7 @@ from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.jobs.export_note import ExportNote, choice_of
+from rocketstore.spark.jobs.export import ExportNote, choice_of
 from tests.archive.changed_log import Case, note_of, rows, trim
 from tests.support.retention_tools import Disk, used
 from tests.support.small_store import SEGMENT, open_small, segments

@@ -117,7 +117,7 @@ def test_bad_lines_that_have_no_room_stop_the_run(invoke, tmp_path: Path, monkey
             raise OSError(28, "No space left on device")
         return real(descriptor, data)
 
-    monkeypatch.setattr("rocketstore.cli.streams.bad_lines.os.write", full)
+    monkeypatch.setattr("rocketstore.cli.lines.os.write", full)
     (tmp_path / "lines").write_bytes(b"one\n" + b"x" * 70_000 + b"\nthree\n")
     words = ("ingest", tmp_path / "s", tmp_path / "lines", "--topic", "t", "--segment-bytes", 65536)
     result = invoke(*words, "--bad-lines", tmp_path / "bad")

@@ -36,7 +36,7 @@ import rocketstore.services.delay.service
 import rocketstore.tools
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication import Master, Replica
-from rocketstore.services.delay.timer_runs import Entry, write_run
+from rocketstore.services.delay.timer_table import Entry, write_run
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.serve import serve

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocketstore import Store
-from rocketstore.cli.streams.queue_messages import queue_messages
+from rocketstore.cli.commands.tail import queue_messages
 from tests.interop.crashes import number_of, numbered
 from tests.interop.messages import SMALL
 from tests.interop.views import FIELDS, Fields, View, expected, oracle_message, our_message

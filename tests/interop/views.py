@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketstore import Message, Store
-from rocketstore.cli.streams.queue_messages import queue_messages
+from rocketstore.cli.commands.tail import queue_messages
 from tests.interop.messages import Sent
 
 __all__ = ["Tally", "View", "expected", "of_oracle", "of_ours"]

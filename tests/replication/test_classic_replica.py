@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rocketstore import DivergedError, ReplicaStoreError, ReplicationError, Store
-from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES, ClassicReplicaLink
+from rocketstore.replication.protocol.classic import OVERLAP_BYTES, ClassicReplicaLink
 from rocketstore.replication.protocol.link import Data, Heartbeat
 from rocketstore.replication.replica.records import RecordAssembler
 from tests.replication.copies import open_copy, put_some

@@ -63,7 +63,7 @@ FAULTS = (
     (
         Fault(
             "a_jump_of_the_clock_believed",
-            "rocketstore/services/retention/clock.py",
+            KEEPER,
             (("if ahead <= self._trusted + STEP_MS:", "if True:"),),
         ),
         TESTS,

@@ -88,7 +88,7 @@ FAULTS = (
     (
         Fault(
             "no_look_for_the_copy",
-            f"{TRANSACTIONS}/copies.py",
+            f"{TRANSACTIONS}/reading.py",
             (("        if ours and", "        if False and"),),
         ),
         "tests/services/test_transactions.py",

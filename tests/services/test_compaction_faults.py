@@ -11,7 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore import tools
-from rocketstore.services.compaction import new_log, new_store
+from rocketstore.services.compaction import new_store
 from tests.services.compacting import SHAPE, fill_at_random, messages
 from tests.support.small_store import open_small, watched
 from tests.unit.conftest import probe
@@ -41,10 +41,10 @@ def fails(store: Any, into: Path, number: int) -> None:
     ("call", "module"),
     [
         ("mkdir", new_store),
-        ("open", new_log),
-        ("ftruncate", new_log),
-        ("pwrite", new_log),
-        ("fsync", new_log),
+        ("open", new_store),
+        ("ftruncate", new_store),
+        ("pwrite", new_store),
+        ("fsync", new_store),
         ("rename", new_store),
         ("sync_directory", new_store),
     ],
@@ -112,7 +112,7 @@ def test_a_work_directory_that_cannot_be_removed_has_no_name_of_a_store(
     with open_small(source, "r") as store:
         with monkeypatch.context() as patched:
             failed = OSError(errno.EIO, os.strerror(errno.EIO))
-            calls = watched(patched, new_log)
+            calls = watched(patched, new_store)
             calls.errors["pwrite"] = failed
             patched.setattr(new_store.destroy, "remove_tree", _fail_when_full)
             fails(store, into, errno.EIO)

@@ -17,7 +17,7 @@ from rocketstore import Store, tools
 from rocketstore._native.format.codec import crc31, encode_batch, encode_record
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.services.compaction import compaction
-from rocketstore.services.compaction.new_log import NewLog
+from rocketstore.services.compaction.new_store import NewLog
 from rocketstore.values.system_flags import INNER_BATCH
 from tests.services.compacting import SHAPE, fill_at_random, messages, put
 from tests.support.small_store import SEGMENT, dispatched, open_small, segments
@@ -223,7 +223,7 @@ def test_an_error_leaves_nothing(
 KILLED = """
 import os, sys
 from pathlib import Path
-from rocketstore.services.compaction.new_log import NewLog
+from rocketstore.services.compaction.new_store import NewLog
 from tests.support.small_store import open_small
 source, into, at = sys.argv[1:]
 def wait(*_):

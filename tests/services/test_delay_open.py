@@ -16,7 +16,7 @@ from rocketstore.api import open as api_open
 from rocketstore.engine import writing_engine
 from rocketstore.log.dispatch import dispatcher
 from rocketstore.log.queues import queue_files
-from rocketstore.services.delay import already, service
+from rocketstore.services.delay import copies, service
 from rocketstore.services.retention import service as retention_service
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import TOPIC, bodies, crash, file_of
@@ -245,7 +245,7 @@ def test_a_close_does_not_wait_for_a_long_look_at_the_log(
     """Where the offsets are lost, the start reads the log; a close ends that at once."""
     with open_small(tmp_path, clock=clock) as store:
         store.writer("orders").put(b"x", delay_level=1)
-    looking, found, records = threading.Event(), already.copies_in, list[int]()
+    looking, found, records = threading.Event(), copies.copies_in, list[int]()
 
     def for_ever(source: Any, begin: int, end: int, go_on: Any) -> Any:
         looking.set()
@@ -253,7 +253,7 @@ def test_a_close_does_not_wait_for_a_long_look_at_the_log(
             records.append(len(found(source, begin, end, go_on)._ours))
 
     file_of(tmp_path).unlink()
-    monkeypatch.setattr(already, "copies_in", for_ever)
+    monkeypatch.setattr(copies, "copies_in", for_ever)
     with open_small(tmp_path, clock=clock):
         assert looking.wait(60)
     assert workers() == []

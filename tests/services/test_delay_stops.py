@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore.errors import MessageRejectedError
-from rocketstore.services.delay import already, delivery, offsets, progress
+from rocketstore.services.delay import copies, delivery, offsets, progress
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import (
     bodies,
@@ -114,7 +114,7 @@ def test_a_message_that_a_crash_left_between_copies(
         store.flush()
         copy = crash(path, tmp_path / "copy")
         monkeypatch.undo()
-    skip, seen = already._skip, list[tuple[int, list[int]]]()
+    skip, seen = copies._skip, list[tuple[int, list[int]]]()
 
     def watched(level: Any, copies: Any, go_on: Any) -> bool:
         take = copies.take
@@ -126,7 +126,7 @@ def test_a_message_that_a_crash_left_between_copies(
         copies.take = took
         return skip(level, copies, go_on)
 
-    monkeypatch.setattr(already, "_skip", watched)
+    monkeypatch.setattr(copies, "_skip", watched)
     with open_small(copy, clock=clock) as store:
         wait_until(lambda: bodies(store) == [b"0", b"1", b"3", b"4", b"2"])
     # Another thread may look at the level meanwhile: the message never seems to be delivered.
@@ -184,8 +184,8 @@ def test_an_older_copy_of_what_is_stored_delivers_nothing_twice(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """However far the log has come since: what a clean stop stored would name its end."""
-    monkeypatch.setattr(already, "WINDOW_BYTES", 1024)
-    monkeypatch.setattr(already, "MARGIN_BYTES", 0)
+    monkeypatch.setattr(copies, "WINDOW_BYTES", 1024)
+    monkeypatch.setattr(copies, "MARGIN_BYTES", 0)
     path, older = tmp_path / "store", tmp_path / "older"
     with open_small(path, clock=clock) as store:
         writer = store.writer("orders")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketstore.services.retention import clock
-from rocketstore.services.retention.clock import BELIEVED_AFTER_MS, AgeClock
+from rocketstore.services.retention import keeper
+from rocketstore.services.retention.keeper import BELIEVED_AFTER_MS, AgeClock
 from rocketstore.testing import ManualClock
 from rocketstore.values.clock import SystemClock
 
@@ -21,7 +21,7 @@ class Times(SystemClock):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.steady = 50 * YEAR, 7 * HOUR
         super().__init__(lambda: self.wall)
-        monkeypatch.setattr(clock, "steady_ms", lambda: self.steady)
+        monkeypatch.setattr(keeper, "steady_ms", lambda: self.steady)
 
     def pass_ms(self, span: int) -> None:
         self.wall += span

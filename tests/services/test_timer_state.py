@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rocketstore
-from rocketstore.services.delay.timer_runs import ENTRY
+from rocketstore.services.delay.timer_table import ENTRY
 from rocketstore.testing import ManualClock
 from tests.services.timer_tools import put_at, saved, state_of
 from tests.support.small_store import open_small

@@ -100,9 +100,9 @@ def test_a_stop_while_one_is_cancelled_or_gets_another_time(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is one record: it is there as a whole or not at all."""
-    from rocketstore.services.delay import cancelling
+    from rocketstore.services.delay import timers
 
-    path, images, put = tmp_path / "store", list[Path](), cancelling.put_message
+    path, images, put = tmp_path / "store", list[Path](), timers.put_message
 
     def stop(*given: Any, **named: Any) -> Any:
         images.append(crash(path, tmp_path / f"copy{len(images)}"))
@@ -114,7 +114,7 @@ def test_a_stop_while_one_is_cancelled_or_gets_another_time(
     with open_small(path, clock=clock) as store:
         first, second = put_at(store, b"a", 5), put_at(store, b"b", 5)
         saved(store)
-        monkeypatch.setattr(cancelling, "put_message", stop)
+        monkeypatch.setattr(timers, "put_message", stop)
         store.delayed.cancel(first)
         store.delayed.reschedule(second, clock.now_ms() + 9000)
         monkeypatch.undo()

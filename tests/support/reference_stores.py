@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rocketstore
-from rocketstore.cli.streams.queue_messages import queue_messages
+from rocketstore.cli.commands.tail import queue_messages
 from rocketstore.values import LIMITS, parse_json
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from rich.progress import Progress, TaskID
 import rocketstore
 from rocketstore import Store, Writer
 from rocketstore.cli import exit_codes
+from rocketstore.cli.lines import BadLines, LineSource, LineTooLongError, LongPart
 from rocketstore.cli.output import bytes_progress, count_text, size_text
 from rocketstore.cli.parameters import (
     ANY_STORE,
@@ -29,8 +30,6 @@ from rocketstore.cli.parameters import (
 )
 from rocketstore.cli.signals import StopSignals
 from rocketstore.cli.standard_streams import as_text
-from rocketstore.cli.streams.bad_lines import BadLines, LineTooLongError
-from rocketstore.cli.streams.lines import LineSource, LongPart
 
 __all__ = ["command"]
 

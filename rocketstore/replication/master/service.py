@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -47,13 +46,6 @@ ACCEPT_AGAIN_S: Final = 0.2
 DRAIN_S: Final = 0.8
 
 
-@dataclass(slots=True)
-class _Counts:
-    connections: int = 0
-    refused: int = 0
-    bytes_sent: int = 0
-
-
 class MasterService:
     """What one open store does for its replicas. A guest of the engine: it ends with the store."""
 
@@ -64,7 +56,10 @@ class MasterService:
         self.last_error: ReplicationError | None = None
         #: Called in the loop when a peer knows a later epoch of this history than this store.
         self.on_later_epoch: Callable[[int], None] | None = None
-        self._counts = _Counts()
+        #: How many connections there have been, and asked for the log while there were
+        #: `max_replicas`.
+        self.connections = self.refused = 0
+        self._bytes_sent = 0  # by connections that have ended
         self._engine = engine
         self._log = engine.commit_log.log
         copies = self._log.group.keep_copies()
@@ -111,19 +106,9 @@ class MasterService:
         return tuple(sender.snapshot() for sender in self._senders.values())
 
     @property
-    def connections(self) -> int:
-        """How many there have been."""
-        return self._counts.connections
-
-    @property
-    def refused(self) -> int:
-        """How many asked for the log while there were `max_replicas`."""
-        return self._counts.refused
-
-    @property
     def bytes_sent(self) -> int:
         """Bytes of the log that went to replicas."""
-        return self._counts.bytes_sent + sum(one.bytes_sent for one in self.replicas)
+        return self._bytes_sent + sum(one.bytes_sent for one in self.replicas)
 
     @property
     def error(self) -> BaseException | None:
@@ -163,7 +148,7 @@ class MasterService:
                         logger.warning("%s: no replica was accepted: %s", self._engine.path, line)
                     await asyncio.sleep(ACCEPT_AGAIN_S)
                     continue
-                self._counts.connections += 1
+                self.connections += 1
                 task = asyncio.create_task(self._attend(sock, _text(address)))
                 self._tasks.add(task)
                 task.add_done_callback(self._gone)
@@ -211,7 +196,7 @@ class MasterService:
         """A peer that has proved what it must asks for the log."""
         most = self.settings.max_replicas
         if len(self._tasks) - len(self._pending) >= most:
-            self._counts.refused += 1
+            self.refused += 1
             raise ReplicationError(f"refused, max_replicas = {most} are connected")
         self._pending.discard(task)
 
@@ -241,7 +226,7 @@ class MasterService:
                     self._senders = {
                         other: one for other, one in self._senders.items() if one is not sender
                     }
-                    self._counts.bytes_sent += sender.snapshot().bytes_sent
+                    self._bytes_sent += sender.snapshot().bytes_sent
         except ReplicationError as error:
             self._note(ReplicationError(f"replica {peer}: {error}"), sender)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 Read in this order:
     link: what a protocol is to the loop that moves its bytes.
-    classic, classic_replica: RocketMQ's HA service, both ends.
+    classic: RocketMQ's HA service, both ends.
     epochs: which master wrote which part of a log, and how far two logs are the same.
     compression: the log on its way. frames: rocketstore's own protocol, as bytes.
     offsets: the frames of what a master has stored for its groups.

@@ -13,7 +13,7 @@ from rocketstore._native.format.scanner import SearchBudget, resynchronise
 from rocketstore.errors import BackpressureError, ReplicationError
 from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.store_json import load_store_state
-from rocketstore.replication.protocol.classic_replica import OVERLAP_BYTES
+from rocketstore.replication.protocol.classic import OVERLAP_BYTES
 from rocketstore.replication.protocol.frames import TAIL_MOST
 from rocketstore.replication.protocol.handshake import FinalError
 from rocketstore.replication.protocol.session import Identity, LogTail

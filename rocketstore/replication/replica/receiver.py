@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import ReplicationError
-from rocketstore.replication.protocol.classic_replica import (
+from rocketstore.replication.protocol.classic import (
     ClassicReplicaLink,
     Overlap,
 )

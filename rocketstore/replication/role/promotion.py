@@ -13,7 +13,7 @@ from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, StoreLockedError
 from rocketstore.log.layout.lock import describe_holder
 from rocketstore.replication.role.state import load_state, promoted, save_state
-from rocketstore.services.transactions.copied_progress import store_committed_offsets
+from rocketstore.services.transactions.commit_records import store_committed_offsets
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.public import public
 

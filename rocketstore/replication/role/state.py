@@ -7,12 +7,16 @@ cannot be read is an error: without it a replica would take puts, and a fenced m
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketstore.errors import ReplicationError
 from rocketstore.log.layout.json_files import read_json_file, write_own_json
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.replication.protocol.epochs import (
     NUMBER_MAX,
     Epoch,
@@ -32,9 +36,11 @@ __all__ = [
     "Role",
     "as_master",
     "as_replica",
+    "epochs_before",
     "fenced",
     "load_state",
     "note_stopped",
+    "parted_at",
     "promoted",
     "save_state",
 ]
@@ -185,3 +191,42 @@ def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is no number")
     return value
+
+
+# What a reader keeps of a history with a place in the log, to know later whether it is still there.
+# A replica is cut where its master's history is another one, and grows on: the same place may be
+# of other messages then.
+
+#: As many epochs are kept with a place. Where a store has none of them any more, nothing is known.
+EPOCHS_MOST: Final = 8
+
+
+def epochs_before(path: str | os.PathLike[str], place: int) -> list[list[Any]]:
+    """[id, start] of the last epochs to which what lies before `place` belongs; none of a store
+    that was no master and no replica, or whose role cannot be read."""
+    return [[one.id.hex(), one.start] for one in _epochs(path) if one.start < place][-EPOCHS_MOST:]
+
+
+def parted_at(
+    path: str | os.PathLike[str], place: int, epochs: Iterable[tuple[str, int]]
+) -> int | None:
+    """Where, before `place`, the history of the store leaves the one that had `epochs`. None where
+    it does not, or where that is not known."""
+    here = _epochs(path)
+    starts = [one.start for one in here]
+    ends = {one.id.hex(): end for one, end in zip(here, [*starts[1:], place], strict=False)}
+    end = place
+    for name, start in reversed(list(epochs)):
+        if name in ends:
+            end = min(end, ends[name])
+            return end if end < place else None
+        end = int(start)
+    return None
+
+
+def _epochs(path: str | os.PathLike[str]) -> tuple[Epoch, ...]:
+    try:
+        state = load_state(StoreLayout(Path(path)))
+    except ReplicationError:  # messages of such a store can be read
+        return ()
+    return () if state is None else state.epochs

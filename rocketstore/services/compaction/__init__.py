@@ -4,9 +4,9 @@ RocketMQ 5.
 Read in this order:
 
 - `report`: `CompactionReport`, what a compaction did.
-- `latest_keys`: `LatestKeys`, the place of the latest message of each key, by hashes.
-- `new_log`: `NewLog` writes records into the segments of the new store, each at its new place.
-- `new_store`: `NewStore` has the work directory, makes queues and index, and names the store.
-- `compaction`: `compact` reads the source twice and copies what stays.
+- `new_store`: `NewLog` writes records into the segments of the new store, each at its new place.
+  `NewStore` has the work directory, makes queues and index, and names the store.
+- `compaction`: `compact` reads the source twice and copies what stays: `LatestKeys` has the place
+  of the latest message of each key, by hashes.
 - `compacted_topics`: reads what RocketMQ 5 keeps of a compacted topic.
 """

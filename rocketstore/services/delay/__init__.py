@@ -4,18 +4,18 @@ A put with a delay goes to a system topic (`log.queues.delayed_puts`, `puts`). O
 what is due into its own topic, once, also after a stop at any point.
 
 Read in this order:
-    waiting: the queues of the schedule topic; their units say when each message is due.
-    copies: what is put when a message is due, and how such copies are found in the log again.
+    waiting: the queues of the schedule topic; their units say when each message is due. What is
+    known
+        of one: pauses after errors, messages that are left over, when its next one is due.
+    copies: what is put when a message is due, and how such copies are found in the log again: what
+        was delivered before this start.
     progress: `config/delayOffset.json`, how far delivery has come; `offsets` says when it is
         stored.
-    already: what was delivered before this start, found in the log.
-    troubles: pauses after errors, and messages that are left over.
-    level: one delay level: when its next message is due.
     delivery: one round: what is due is put, then the offsets are stored.
     timer_topic: the topic of times of their own: what each of its records means.
-    timer_runs, timer_table: which of its messages wait, in order, on disk but for a window.
+    timer_table: which of its messages wait, in order, on disk but for a window of each run.
     timer_file: how that is stored, and when it is not believed.
-    timers: these as a whole, under one lock; `cancelling` takes one out or gives it another time.
+    timers: these as a whole, under one lock; it takes one out or gives it another time.
     timer_delivery: one round of them.
     service: the thread, which sleeps until the next message is due.
     recurring: messages that come again, and when.

@@ -3,7 +3,7 @@
 Every copy is put before the offset of its level moves, and the offsets are stored after everything
 below the end of the log is flushed. So a stop at any point loses nothing. What was put and is not
 in the stored offsets lies in a known part of the log (`progress`): the next start finds it there
-(`already`) and does not put it again.
+(`copies`) and does not put it again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from rocketstore.errors import (
 )
 from rocketstore.log.read.reader import Reader
 from rocketstore.puts.put_message import put_message
-from rocketstore.services.delay.already import skip_delivered
-from rocketstore.services.delay.copies import target_of
-from rocketstore.services.delay.level import Level
+from rocketstore.services.delay.copies import skip_delivered, target_of
 from rocketstore.services.delay.offsets import StoredOffsets
-from rocketstore.services.delay.waiting import WaitingQueue, waiting_queues
+from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from rocketstore.errors import BackpressureError
 from rocketstore.log.layout.log_place import place_at, stands
 from rocketstore.services.delay import progress
 from rocketstore.services.delay.waiting import waiting_queues
@@ -15,8 +14,8 @@ from rocketstore.services.delay.waiting import waiting_queues
 if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.services.delay.level import Level
     from rocketstore.services.delay.progress import Progress
+    from rocketstore.services.delay.waiting import Level
 
 __all__ = ["Stored", "StoredOffsets", "known_progress"]
 
@@ -67,7 +66,7 @@ class Stored(Generic[_What]):
             return left_s
         try:
             self.save(what)
-        except (OSError, BackpressureError) as error:
+        except OSError as error:
             logger.warning("%s: the offsets of delays are not stored: %s", self._engine.path, error)
             return SAVE_AFTER_S
         return None
@@ -76,15 +75,15 @@ class Stored(Generic[_What]):
         """Stores it, once all that it speaks of is on disk.
 
         Raises:
-            OSError: the file cannot be written. BackpressureError: the flush takes too long.
+            OSError: the file cannot be written. DurabilityTimeoutError, which is one: the flush
+            takes
+                too long.
             StoreFailedError: a flush failed.
         """
         engine = self._engine
         end = engine.positions.wrote
         engine.commit_log.log.request_flush(end)
-        limit_ms = engine.config.sync_flush_timeout_ms
-        if not engine.commit_log.wait_flushed(end, limit_ms):
-            raise BackpressureError(f"the log is not on disk up to {end} after {limit_ms} ms")
+        engine.wait_flushed(end, None)
         self.write(what, end)
         self._lacks_since_s = None
 

@@ -12,7 +12,6 @@ from rocketstore._native.append.put_result import PutResult, durability_level
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
-    DurabilityTimeoutError,
     MessageRejectedError,
     ReadFailedError,
     RocketStoreError,
@@ -20,15 +19,13 @@ from rocketstore.errors import (
 )
 from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
-from rocketstore.services.delay.already import skip_delivered
-from rocketstore.services.delay.copies import EVERY, source_of, target_of
-from rocketstore.services.delay.level import Level
+from rocketstore.services.delay.copies import EVERY, skip_delivered, source_of, target_of
 from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
-from rocketstore.services.delay.timer_runs import Entry
+from rocketstore.services.delay.timer_table import Entry
 from rocketstore.services.delay.timer_topic import due_of
-from rocketstore.services.delay.timers import Timers
-from rocketstore.services.delay.waiting import WaitingQueue, waiting_queues
+from rocketstore.services.delay.timers import Timers, cancel, reschedule
+from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import timestamp_ms
 
@@ -202,8 +199,6 @@ class Delayed:
             StoreReadOnlyError, StoreClosedError: The store takes no messages.
             DurabilityTimeoutError: It is cancelled, but not known to be on disk.
         """
-        from rocketstore.services.delay.cancelling import cancel
-
         engine = self._writing("cancel")
         with (timers := self._timers()).lock():
             _see_all(engine, timers)
@@ -219,8 +214,6 @@ class Delayed:
         Arguments and errors are those of `cancel`; `when` is milliseconds since 1970, an aware
         datetime, or a timedelta from now.
         """
-        from rocketstore.services.delay.cancelling import reschedule
-
         engine = self._writing("reschedule")
         when_ms = engine.delayed_puts.moment_ms("when", when)
         with (timers := self._timers()).lock():
@@ -389,10 +382,8 @@ class Delayed:
 def _see_all(engine: WritingEngine, timers: Timers) -> None:
     """Waits until what was put with less than the promise of the store can be read."""
     if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
-        limit_ms = engine.config.sync_flush_timeout_ms
         engine.commit_log.log.request_flush(engine.positions.wrote)
-        if not engine.commit_log.wait_flushed(engine.positions.wrote, limit_ms):
-            raise DurabilityTimeoutError(f"the log is not on disk after {limit_ms} ms")
+        engine.wait_flushed(engine.positions.wrote, None)
         timers.catch_up()
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore.errors import CronSyntaxError, MessageRejectedError
 from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
 from rocketstore.puts.put_message import put_message
-from rocketstore.services.delay.cancelling import drop, found
 from rocketstore.services.delay.copies import EVERY, SOURCE, target_of
+from rocketstore.services.delay.timers import drop, found
 from rocketstore.values.arguments import text
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES

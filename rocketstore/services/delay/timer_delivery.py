@@ -15,15 +15,14 @@ from rocketstore.errors import (
     StoreFailedError,
 )
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
-from rocketstore.services.delay.cancelling import drop, put_again
 from rocketstore.services.delay.copies import EVERY
 from rocketstore.services.delay.timer_topic import due_of, is_marker
-from rocketstore.services.delay.timers import LOOK
+from rocketstore.services.delay.timers import LOOK, drop, put_again
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.services.delay.timer_runs import Entry
+    from rocketstore.services.delay.timer_table import Entry
     from rocketstore.services.delay.timers import StoredTimers, Timers
 
 __all__ = ["TimerDelivery"]

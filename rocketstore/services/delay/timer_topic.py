@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.services.delay.copies import ENDS
-from rocketstore.services.delay.timer_runs import Entry, key_of
+from rocketstore.services.delay.timer_table import Entry, key_of
 from rocketstore.services.delay.waiting import WaitingQueue
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
     from rocketstore.services.delay.timer_table import TimerTable
-    from rocketstore.services.delay.troubles import Troubles
+    from rocketstore.services.delay.waiting import Troubles
 
 __all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended"]
 

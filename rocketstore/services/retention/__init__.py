@@ -9,9 +9,9 @@ Read in this order:
 - `rule`: `Retention`, what a program asks for, checked.
 - `plan`: `decide` makes a `RetentionPlan` out of `Facts`; it reads nothing.
 - `holds`: what holds the log: groups, archives (`archive.shipped`), other services.
-- `clock`: the time of ages, which does not follow a jump ahead at once.
-- `disk`: use of the file system, and removed files that processes hold.
 - `events`: what an emergency gave up, kept with the store.
-- `keeper`: `Keeper` collects the facts and carries a plan out; its thread applies the rule.
+- `disk`: how far the file system is used, and which removed segments processes still hold.
+- `keeper`: `Keeper` collects the facts and carries a plan out; its thread applies the rule. Ages
+  are measured by a clock that does not follow a jump ahead at once.
 - `service`: `StoreRetention`, what a program sees of the keeper.
 """

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.consuming.commit_journal import Moved
+from rocketstore.consuming.offset_tables import split_key
+from rocketstore.services.transactions.reading import Unreadable, messages_from
 from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rocketstore._native.format.message import Message
+    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = [
     "COPY_PROPERTY",
@@ -27,6 +30,7 @@ __all__ = [
     "NewCopy",
     "commit_record_of",
     "described",
+    "store_committed_offsets",
 ]
 
 #: A system topic, by RocketMQ's prefix of such names; it has queue 0.
@@ -99,3 +103,36 @@ def commit_record_of(message: Message) -> CommitRecord | None:
         return CommitRecord(head["id"], tuple(copies), moves) if whole else None
     except (KeyError, TypeError, ValueError):
         return None
+
+
+# What a copy of a store does about transactions when it is promoted. The progress of transactions
+# comes from the master, as offsets of groups, once the copy has all of the log that it speaks of.
+# So it is right for the log as it was, and for any longer one.
+
+
+def store_committed_offsets(engine: WritingEngine) -> None:
+    """At the promotion of a copy: what transactions committed after the offsets came that the copy
+    has. The offsets before them may never have come, so unlike after a crash these count whatever
+    is stored.
+
+    Raises:
+        ReadFailedError, StoreBehindError: the commits cannot be read.
+        OSError: the offsets cannot be stored.
+    """
+    moved: dict[str, dict[int, int]] = {}
+    for record in _records(engine):
+        for move in record.moves:
+            pair = split_key(move.key)
+            if pair is not None:
+                row = moved.setdefault(move.key, engine.offsets.get(*pair))
+                row[move.queue_id] = move.now
+    engine.offsets.take_from_master(moved, whole=False)
+
+
+def _records(engine: WritingEngine) -> Iterator[CommitRecord]:
+    """Those that may not be done, in their order."""
+    begin = engine.offsets.get(TOPIC, PROGRESS_GROUP).get(0, 0)
+    for message in messages_from(engine.reader, TOPIC, 0, begin):
+        record = None if isinstance(message, Unreadable) else commit_record_of(message)
+        if record is not None:  # the next open as a master logs what it passes over
+            yield record

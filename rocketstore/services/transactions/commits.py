@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.append.put_result import durability_level
 from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.consumer import Consumer
 from rocketstore.consuming.commit_journal import Moved
 from rocketstore.errors import (
     BackpressureError,
-    CorruptRecordError,
     DurabilityTimeoutError,
+    ReadFailedError,
     RocketStoreError,
     StoreClosedError,
 )
@@ -33,12 +32,13 @@ from rocketstore.services.transactions.commit_records import (
     NewCopy,
     commit_record_of,
 )
-from rocketstore.services.transactions.copies import first_above
+from rocketstore.services.transactions.reading import Unreadable, first_above, messages_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rocketstore._native.format.message import Message
+    from rocketstore.consumer import Consumer
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.durability import Durability
 
@@ -283,32 +283,20 @@ class Commits:
         found: set[str] = set()
         reader = self._engine.reader
         for (topic, queue_id), physical_offset in begins.items():
-            if reader.source.queue(topic, queue_id) is not None:
-                begin = first_above(reader, topic, queue_id, physical_offset)
-                for message in self._messages(topic, queue_id, begin):
-                    found.add(message.properties.get(COPY_PROPERTY, ""))
+            begin = first_above(reader, topic, queue_id, physical_offset)
+            for message in self._messages(topic, queue_id, begin):
+                found.add(message.properties.get(COPY_PROPERTY, ""))
         return found
 
     def _messages(self, topic: str, queue_id: int, begin: int) -> Iterator[Message]:
         """From a queue offset on; what is damaged is passed over."""
-        reader = self._engine.reader
-        reader.source.catch_up()
-        if reader.source.queue(topic, queue_id) is None:
-            return
-        minimum, maximum = reader.bounds(topic, queue_id)
-        at = max(begin, minimum)
-        while at < maximum:
-            with Consumer(
-                reader, topic, queue_id=queue_id, offset=at, reset="earliest"
-            ) as consumer:
-                try:
-                    for message in consumer:
-                        at = message.queue_offset + 1
-                        yield message
-                    return
-                except CorruptRecordError as error:
-                    at = max(at, consumer.positions[queue_id]) + 1
-                    logger.error("%s: %s: it is passed over", self._engine.path, error)
+        for message in messages_from(self._engine.reader, topic, queue_id, begin):
+            if not isinstance(message, Unreadable):
+                yield message
+            elif isinstance(message.error, ReadFailedError):
+                raise message.error
+            else:
+                logger.error("%s: %s: it is passed over", self._engine.path, message.error)
 
     # ---- parts ----
 

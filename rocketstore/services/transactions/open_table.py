@@ -222,7 +222,7 @@ class OpenTable:
         return queue
 
     def _read_ops(self, queue: _Queue, met: list[ReadError]) -> None:
-        for op in self._messages(OP_TOPIC, queue.queue_id, queue.op_seen):
+        for op in messages_from(self._reader, OP_TOPIC, queue.queue_id, queue.op_seen):
             queue.op_seen = op.queue_offset + 1
             if isinstance(op, Unreadable):
                 self._lost_ops.append(op.error)
@@ -239,7 +239,7 @@ class OpenTable:
                     self.remove(entry)
 
     def _read_halves(self, queue: _Queue, met: list[ReadError]) -> Iterator[Entry]:
-        for half in self._messages(HALF_TOPIC, queue.queue_id, queue.half_seen):
+        for half in messages_from(self._reader, HALF_TOPIC, queue.queue_id, queue.half_seen):
             queue.half_seen = half.queue_offset + 1
             known = self._by_offset.get(half.physical_offset)
             if isinstance(half, Unreadable):
@@ -297,12 +297,3 @@ class OpenTable:
         known = self._by_offset.setdefault(entry.physical_offset, entry)
         queue.open.setdefault(entry.queue_offsets[0], known)
         return known
-
-    def _messages(self, topic: str, queue_id: int, begin: int) -> Iterator[Message | Unreadable]:
-        reader = self._reader
-        reader.source.catch_up()
-        if reader.source.queue(topic, queue_id) is None:
-            return
-        minimum, maximum = reader.bounds(topic, queue_id)
-        if begin < maximum:
-            yield from messages_from(reader, topic, queue_id, max(begin, minimum))

@@ -24,7 +24,6 @@ from rocketstore.errors import (
     UnknownTransactionError,
 )
 from rocketstore.puts.put_message import put_message
-from rocketstore.services.transactions.copies import find_copies, has_end
 from rocketstore.services.transactions.half_messages import (
     DEAD_TOPIC,
     HALF_TOPIC,
@@ -35,6 +34,7 @@ from rocketstore.services.transactions.half_messages import (
     real_place,
 )
 from rocketstore.services.transactions.open_table import Entry, OpenTable, Outcome
+from rocketstore.services.transactions.reading import find_copies, has_end
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.kept_errors import without_frames
 
@@ -260,16 +260,9 @@ class Settling:
     def save(self) -> None:
         self._wait_visible(self._engine.positions.wrote)
         self.table.read_on()
-        self.table.save_progress(self._wait_flushed)
+        self.table.save_progress(lambda end: self._engine.wait_flushed(end, None))
 
     def _wait_visible(self, end_offset: int) -> None:
         """Readers of a store with durability "disk" see what is flushed."""
         if self._engine.positions.visible < end_offset:
-            self._wait_flushed(end_offset)
-
-    def _wait_flushed(self, end_offset: int) -> None:
-        timeout_ms = self._engine.config.sync_flush_timeout_ms
-        if not self._engine.commit_log.wait_flushed(end_offset, timeout_ms):
-            raise DurabilityTimeoutError(
-                f"offset {end_offset} is not flushed after {timeout_ms} ms"
-            )
+            self._engine.wait_flushed(end_offset, None)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from rocketstore.consuming.group_positions import Upto
+    from rocketstore.consuming.chosen import Upto
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability

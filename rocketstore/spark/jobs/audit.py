@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.jobs.reading import SPLIT_BYTES, Row, parts_of, run_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

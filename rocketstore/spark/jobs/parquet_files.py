@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from rocketstore.archive import is_uri
+from rocketstore.archive import is_uri, sync_path
 from rocketstore.spark.batches import schema_of, to_batch
 from rocketstore.spark.timestamps import DAY_MS, moment
 
 if TYPE_CHECKING:
-    from rocketstore.spark.jobs.parts import Row
+    from rocketstore.spark.jobs.reading import Row
     from rocketstore.spark.schema import Field
 
 __all__ = ["COMPRESSIONS", "PartFiles", "Target", "day_text", "directory_text"]
@@ -76,15 +76,6 @@ def parents(path: str, root: str) -> list[str]:
     """The directories of a file, up to that above `root`."""
     above = [str(one) for one in Path(path).parents]
     return above[: above.index(os.path.normpath(root)) + 2]
-
-
-def sync_path(path: str) -> None:
-    """Makes a file, or the names in a directory, durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @dataclass(frozen=True)

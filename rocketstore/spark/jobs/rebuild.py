@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
 from rocketstore.spark.errors import SparkFaceError, coded_errors, no_store
-from rocketstore.spark.paths import directory_of
+from rocketstore.spark.stores import directory_of
 from rocketstore.tools import RebuildReport, build_part
 from rocketstore.tools import rebuild as rebuild_here
 from rocketstore.values import whole_number

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from rocketstore.scanning import NEEDED, messages_in
-from rocketstore.spark.jobs.parts import SPLIT_BYTES, Row, parts_of, run_parts
+from rocketstore.spark.jobs.reading import SPLIT_BYTES, Row, parts_of, run_parts
 from rocketstore.spark.timestamps import END_MS, FIRST_MS, moment
 
 if TYPE_CHECKING:

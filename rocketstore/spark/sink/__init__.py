@@ -4,16 +4,14 @@ Tasks write frames of messages to staged files; one committer on the driver's ma
 to the store. A journal in the store makes the commit happen once, whichever process dies. Read in
 this order:
 
-- `options`: `WriteOptions`, checked. `columns` and `row_properties`: which columns are which part
-  of a message.
-- `staging`: a task's batches to frames, in a `synced_file`; `bad_rows` keeps rows that are no
-  messages.
+- `options`: `WriteOptions`, checked. `columns`: which columns are which part of a message.
+- `staging`: a task's batches to frames, in files that go to the disk meanwhile; `bad_rows` keeps
+  rows that are no messages.
 - `journal`: the files that say what was committed. `commit`: the steps of a commit, in order.
 - `staged_frames`: reads staged files and compares them with the log. `cleanup`: removes what
   nothing needs any more.
-- `store_access`: takes the store's lock, or hands the commit over. `handover`: requests to the
-  process that has the store open. `serve`: that process takes them. `file_lock`: locks between
-  processes.
+- `store_access`: locks between processes; takes the store's lock, or hands the commit over.
+  `handover`: requests to the process that has the store open. `serve`: that process takes them.
 - `sink`: Spark's writers. `shards`, `shard_writing`, `shard_sink`: a bulk load, one new store for
   each task.
 

@@ -8,8 +8,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketstore.archive import sync_path
 from rocketstore.spark.errors import coded_errors
-from rocketstore.spark.sink.journal import file_name, sync_directory
+from rocketstore.spark.sink.journal import file_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,11 +47,7 @@ class BadRows:
             return None
         with coded_errors("RS_WRITE_FAILED", self._path):
             self._writer.close()
-            handle = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_path(self._path)
         return self._path
 
     def abandon(self) -> None:
@@ -68,7 +65,7 @@ def keep_bad_rows(path: str, writer: str, version: int, partition: int) -> None:
     directory = Path(path).parent.parent
     with coded_errors("RS_WRITE_FAILED", directory):
         os.replace(path, directory / f"{file_name(writer)}-{version}-{partition}.parquet")
-        sync_directory(directory)
+        sync_path(directory)
 
 
 def settle_bad_rows(

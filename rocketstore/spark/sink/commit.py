@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from rocketstore import DurabilityTimeoutError, MessageRejectedError, Store
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.sink.cleanup import discard
-from rocketstore.spark.sink.file_lock import journal_lock
 from rocketstore.spark.sink.handover import Request
 from rocketstore.spark.sink.journal import (
     Commit,
@@ -38,7 +37,7 @@ from rocketstore.spark.sink.staged_frames import (
     read_chunks,
     sync_names,
 )
-from rocketstore.spark.sink.store_access import Step, no_step, reach
+from rocketstore.spark.sink.store_access import Step, journal_lock, no_step, reach
 
 __all__ = ["commit", "commit_to"]
 

@@ -22,13 +22,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rocketstore.archive import sync_path
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.journal import (
     Staged,
+    coded_damage,
     read_state,
     sink_directory,
     staged_files,
-    sync_directory,
     write_durably,
 )
 
@@ -85,7 +86,7 @@ class Request:
                 self._waiting.unlink()
             except FileNotFoundError:
                 return False
-            sync_directory(self._waiting.parent)
+            sync_path(self._waiting.parent)
             self.handed_in = False
         return True
 
@@ -109,11 +110,11 @@ class Request:
             SparkFaceError: it could not; with the code of what went wrong there.
         """
         try:
-            found = _read(self._done)
-            text = f"{found['text']} (said by process {found['pid']})" if "code" in found else ""
-            appended = bool(text or found["appended"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{self._done}: {error!r}") from error
+            with coded_damage(self._done, so=""):
+                found, text = _read(self._done), ""
+                if "code" in found:
+                    text = f"{found['text']} (said by process {found['pid']})"
+                appended = bool(text or found["appended"])
         finally:
             self.forget()
         if text:
@@ -146,7 +147,7 @@ class TakenCommit:
     @classmethod
     def load(cls, file: Path) -> TakenCommit:
         """Raises SparkFaceError: RS_JOURNAL_DAMAGED."""
-        try:
+        with coded_damage(file):
             found = _read(file)
             return cls(
                 str(found["writer"]),
@@ -154,8 +155,6 @@ class TakenCommit:
                 staged_files(found["files"]),
                 str(found.get("reuse", "skip")),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from rocketstore.archive import sync_path
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.values import LIMITS, parse_json
 
@@ -34,6 +35,7 @@ __all__ = [
     "Journal",
     "Staged",
     "check_reused",
+    "coded_damage",
     "committed",
     "facts_of",
     "file_name",
@@ -43,7 +45,6 @@ __all__ = [
     "reused",
     "sink_directory",
     "staged_files",
-    "sync_directory",
     "whole_number",
     "write_durably",
 ]
@@ -149,14 +150,6 @@ def _frames_path(path: object) -> str:
     return path
 
 
-def sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def write_durably(path: Path, content: dict[str, Any]) -> None:
     """Replaces a file: after a crash it is the old one or the new one, whole. Follows no link in
     its place."""
@@ -168,7 +161,7 @@ def write_durably(path: Path, content: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    sync_directory(path.parent)
+    sync_path(path.parent)
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -227,14 +220,14 @@ class Journal:
         self._pending = self._root / "pending.json"
         if not self._writers.is_dir():
             self._writers.mkdir(parents=True)
-            sync_directory(self._root)
-            sync_directory(self._root.parent)
+            sync_path(self._root)
+            sync_path(self._root.parent)
 
     def pending(self) -> Commit | None:
         found = self._read(self._pending)
         if found is None:
             return None
-        with _coded_damage(self._pending):
+        with coded_damage(self._pending):
             return Commit(
                 str(found["writer"]),
                 int(found["version"]),
@@ -268,7 +261,7 @@ class Journal:
     def clear(self) -> None:
         """Says that no commit is under way."""
         self._pending.unlink()
-        sync_directory(self._root)
+        sync_path(self._root)
 
     def commits(self, writer: str) -> list[dict[str, int]]:
         """The last commits of a writer, oldest first: version, begin, end, rows."""
@@ -281,7 +274,7 @@ class Journal:
     def _noted(self, writer: str) -> list[dict[str, Any]]:
         file = self._file(writer)
         found = self._read(file)
-        with _coded_damage(file):
+        with coded_damage(file):
             commits = [] if found is None else found["commits"]
             for commit in commits:
                 if type(commit["version"]) is not int:
@@ -298,19 +291,18 @@ class Journal:
         return self._writers / f"{file_name(writer)}.json"
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        with _coded_damage(path):
+        with coded_damage(path):
             return read_state(path)
 
 
 @contextlib.contextmanager
-def _coded_damage(path: Path) -> Iterator[None]:
-    """What is not as the sink writes it becomes an error with a code."""
+def coded_damage(path: str | Path, so: str = "; nothing was appended") -> Iterator[None]:
+    """What is not as the sink writes it becomes an error with a code. `so`: what follows from
+    it."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SparkFaceError(
-            "RS_JOURNAL_DAMAGED", f"{path}: {error!r}; nothing was appended"
-        ) from error
+        raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{path}: {error!r}{so}") from error
 
 
 # ---- a version that is written again ----

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rocketstore.archive import is_uri, shown_uri
+from rocketstore.spark.errors import bad_option
 from rocketstore.spark.option_checks import (
-    bad_option,
     check_names,
+    choice,
     number,
     size,
     switch,
     without_kafkas,
 )
-from rocketstore.spark.paths import directory_of, store_path
+from rocketstore.spark.stores import directory_of, store_path
 
 __all__ = ["WriteOptions"]
 
@@ -72,9 +73,7 @@ class WriteOptions:
         options = without_kafkas(options, "the sink")
         given = check_names(options, WRITE_NAMES, "the sink")
         shards = _shards(given)
-        bad_rows = given.get("badrows", "fail").lower()
-        if bad_rows not in ("fail", "drop", "divert"):
-            raise bad_option("badRows", given["badrows"], "fail, drop or divert")
+        bad_rows = choice(given, "badRows", "fail", ("fail", "drop", "divert"))
         if "badrowspath" in given and bad_rows != "divert":
             raise bad_option("badRowsPath", given["badrowspath"], "needs badRows=divert")
         if "queues" in given and "queueid" in given:
@@ -97,14 +96,14 @@ class WriteOptions:
             number(given, "queueId", 0, 0, 2**31 - 1),
             number(given, "queues", 0, 1, 65536) or None,
             _by_key(given),
-            _null_is_empty(given),
+            choice(given, "nullBody", "fail", ("fail", "empty")) == "empty",
             bad_rows != "fail",
             directory_of("badRowsPath", bad_rows_path, shared) if bad_rows == "divert" else None,
             float(number(given, "lockTimeoutS", 60, 0, 86400)),
             size(given, "maxMessageSizeBytes", 4 << 20, 1, 2**31 - 1),
             given.get("txnappid"),
             None if version < 0 else version,
-            _skips_reused(given),
+            choice(given, "reusedVersion", "fail", ("fail", "skip")) == "skip",
             # The process that finishes the commit may work in another directory.
             directory_of("stagingPath", staging, shared) if staging else None,
             shards,
@@ -113,28 +112,13 @@ class WriteOptions:
 
 
 def _by_key(given: Mapping[str, str]) -> bool | None:
-    text = given.get("queueby")
-    if text is None:
+    if "queueby" not in given:
         return None
-    if text.lower() not in ("key", "turns"):
-        raise bad_option("queueBy", text, "key or turns")
+    by_key = choice(given, "queueBy", "key", ("key", "turns")) == "key"
     if "queues" not in given:
-        raise bad_option("queueBy", text, "needs queues, the number of queues to choose from")
-    return text.lower() == "key"
-
-
-def _null_is_empty(given: Mapping[str, str]) -> bool:
-    text = given.get("nullbody", "fail").lower()
-    if text not in ("fail", "empty"):
-        raise bad_option("nullBody", given["nullbody"], "fail or empty")
-    return text == "empty"
-
-
-def _skips_reused(given: Mapping[str, str]) -> bool:
-    text = given.get("reusedversion", "fail").lower()
-    if text not in ("fail", "skip"):
-        raise bad_option("reusedVersion", given["reusedversion"], "fail or skip")
-    return text == "skip"
+        allowed = "needs queues, the number of queues to choose from"
+        raise bad_option("queueBy", given["queueby"], allowed)
+    return by_key
 
 
 def _shards(given: Mapping[str, str]) -> int | None:

@@ -20,9 +20,8 @@ import rocketstore
 from rocketstore import RocketStoreError, Store, StoreClosedError
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit_to
-from rocketstore.spark.sink.file_lock import journal_lock
 from rocketstore.spark.sink.handover import TakenCommit, give_answer, take, waiting
-from rocketstore.spark.sink.store_access import Step, no_step
+from rocketstore.spark.sink.store_access import Step, journal_lock, no_step
 from rocketstore.values import runs_here, start_thread, without_frames
 
 __all__ = ["StoreServer", "serve"]

@@ -25,16 +25,16 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rocketstore.spark.errors import SparkFaceError, coded_errors
-from rocketstore.spark.sink.file_lock import FileLock
+from rocketstore.archive import sync_path
+from rocketstore.spark.errors import SparkFaceError, bad_option, coded_errors
 from rocketstore.spark.sink.journal import (
+    coded_damage,
     read_state,
     reused,
-    sync_directory,
     whole_number,
     write_durably,
 )
-from rocketstore.spark.sink.store_access import Step, no_step
+from rocketstore.spark.sink.store_access import FileLock, Step, no_step
 
 __all__ = [
     "STAGED",
@@ -80,9 +80,7 @@ def refuse_shards(path: str, why: str) -> None:
     """Raises SparkFaceError: RS_BAD_OPTION, where `path` is a directory of shards."""
     found = shard_paths(path)
     if found is not None:
-        raise SparkFaceError(
-            "RS_BAD_OPTION", f"path = {path!r}: it holds {len(found)} shards; {why}"
-        )
+        raise bad_option("path", path, f"it holds {len(found)} shards; {why}")
 
 
 def committed_shards(path: str, writer: str) -> dict[int, int]:
@@ -132,12 +130,12 @@ def commit_shards(
             for shard in shards:
                 _check_there(root / shard.name)
             if shards:
-                sync_directory(root / STAGED / run)
-                sync_directory(root / STAGED)
-            sync_directory(root)
+                sync_path(root / STAGED / run)
+                sync_path(root / STAGED)
+            sync_path(root)
             for directory in _above(root):
                 with contextlib.suppress(PermissionError):  # no task has made one there
-                    sync_directory(directory)
+                    sync_path(directory)
             number = _next_number(root, found)
             moves = [
                 {
@@ -194,7 +192,7 @@ def _finish(root: Path, found: dict[str, Any], on_step: Step) -> None:
         else:
             _check_there(target)
         on_step(f"moved {number}")
-    sync_directory(root)
+    sync_path(root)
     found["shards"] += [{n: v for n, v in move.items() if n != "from"} for move in moves]
     if pending["writer"] is not None:
         found["writers"][pending["writer"]] = pending["version"]
@@ -236,8 +234,9 @@ def _next_number(root: Path, found: dict[str, Any]) -> int:
 
 def _read(path: str) -> dict[str, Any] | None:
     file = os.path.join(path, "shards.json")
-    try:
-        with coded_errors("RS_READ_FAILED", file, FileNotFoundError, NotADirectoryError):
+    passed = FileNotFoundError, NotADirectoryError
+    with contextlib.suppress(*passed), coded_damage(file, so=""):
+        with coded_errors("RS_READ_FAILED", file, *passed):
             found = read_state(file)
         if found is None:
             return None
@@ -250,11 +249,8 @@ def _read(path: str) -> dict[str, Any] | None:
                 raise ValueError(f"{move['from']!r} is nothing that a task has written")
         if os.path.islink(os.path.join(path, STAGED)):
             raise ValueError(f"{STAGED} is a link")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SparkFaceError("RS_JOURNAL_DAMAGED", f"{file}: {error!r}") from error
-    return found
+        return found
+    return None
 
 
 # ---- cleaning ----

@@ -8,7 +8,7 @@ import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -19,9 +19,8 @@ from pyspark.sql.datasource import (
 
 import rocketstore
 from rocketstore import StoreLockedError
-from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
-from rocketstore.spark.option_checks import bad_option
-from rocketstore.spark.sink.bad_rows import BadRows, keep_bad_rows, settle_bad_rows
+from rocketstore.spark.errors import HINTS, SparkFaceError, bad_option, coded_errors
+from rocketstore.spark.sink.bad_rows import BadRows, settle_bad_rows
 from rocketstore.spark.sink.cleanup import abandon, remove_orphans
 from rocketstore.spark.sink.columns import ALIASES, COLUMNS, IGNORED
 from rocketstore.spark.sink.commit import commit
@@ -40,30 +39,32 @@ __all__ = [
     "CountedBatches",
     "StreamWriter",
     "TaskResult",
+    "TaskWriter",
     "check_batch",
     "check_creates",
     "check_schema",
     "log_left_out",
     "routing_of",
     "staging_of",
-    "writer_of_store",
 ]
 
 logger = logging.getLogger(__name__)
 
+#: What a task makes of its rows.
+Made = TypeVar("Made", Staged, Shard)
+
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """What a task has staged: files and rows; `query_id` is the streaming query's, if there is one;
-    `bad_rows` the file of those that cannot be messages, `left_out` how many they are, kept or not;
-    `shard` what it wrote instead of a file."""
+    """What a task has made: a staged file, or a shard; `query_id` is the streaming query's, if
+    there is one; `bad_rows` the file of those that cannot be messages, `left_out` how many they
+    are, kept or not."""
 
     partition: int
-    staged: Staged | None
+    made: Staged | Shard | None
     query_id: str | None
-    bad_rows: str | None = None
-    shard: Shard | None = None
-    left_out: int = 0
+    bad_rows: str | None
+    left_out: int
 
 
 class CountedBatches:
@@ -79,9 +80,9 @@ class CountedBatches:
             yield batch
 
 
-def log_left_out(options: WriteOptions, messages: Sequence[TaskResult]) -> None:
+def log_left_out(options: WriteOptions, messages: Sequence[TaskResult | None]) -> None:
     """Logs how many rows were no messages, after the others are written."""
-    count = sum(message.left_out for message in messages)
+    count = sum(message.left_out for message in messages if message is not None)
     if count:
         where = options.bad_rows_path
         fate = "left out (badRows=drop)" if where is None else f"kept in {where} (badRows=divert)"
@@ -153,12 +154,6 @@ def staging_of(options: WriteOptions) -> str:
     return os.path.join(options.staging, store_uuid(options.path) or file_name(place))
 
 
-def writer_of_store(options: WriteOptions, writer: str) -> str:
-    """A writer's name among those that write to other stores and keep their bad rows in the same
-    directory; the same one by whatever path a store is written to."""
-    return f"{os.path.realpath(options.path)} {writer}"
-
-
 def make_store(options: WriteOptions, *, makes: bool = True) -> None:
     """Makes the store where there is none, if `makes`; raises SparkFaceError: RS_NO_STORE, where
     the options say that there is one."""
@@ -188,42 +183,74 @@ def check_creates(options: WriteOptions, what: str) -> None:
         )
 
 
-class SinkWriter:
-    """What a batch and a stream share. Pickled to the tasks and to the committer."""
+class TaskWriter(Generic[Made]):
+    """What all writes share. Pickled to the tasks and to the committer."""
 
-    def __init__(self, schema: StructType, options: WriteOptions, *, makes: bool) -> None:
-        """`makes`: the store, where there is none."""
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
         check_schema(schema, options)
         self.options = options
-        refuse_shards(options.path, f"{HINTS['add_shards']}, or write elsewhere")
-        make_store(options, makes=makes)
-        self.staging = staging_of(options)
         self.run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
-        options = self.options
-        context = TaskContext.get()
+        context, where = TaskContext.get(), self.options.bad_rows_path
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         partition = 0 if context is None else context.partitionId()
-        bad_rows = None if options.bad_rows_path is None else BadRows(options.bad_rows_path)
+        bad_rows = None if where is None else BadRows(where)
         try:
-            run, batches = os.path.join(self.staging, self.run), CountedBatches(iterator)
-            staged = stage(batches, run, routing_of(options), bad_rows)
-            left_out = batches.rows - (staged.rows if staged else 0)
+            batches = CountedBatches(iterator)
+            made = self.make(batches, partition, bad_rows)
+            left_out = batches.rows - (made.rows if made else 0)
             kept = bad_rows and bad_rows.finish()
-            return TaskResult(partition, staged, query, kept, left_out=left_out)
+            return TaskResult(partition, made, query, kept, left_out)
         except BaseException:  # also when the task is killed by Spark
             if bad_rows is not None:
                 bad_rows.abandon()
             raise
 
+    def make(
+        self, batches: CountedBatches, partition: int, bad_rows: BadRows | None
+    ) -> Made | None:
+        """What a task makes of its batches, durable; None without a message."""
+        raise NotImplementedError
+
+    def made(self, messages: Sequence[Any]) -> list[Made]:
+        """What tasks have made, in the order of their partitions."""
+        done = [message for message in messages if message is not None and message.made is not None]
+        return [message.made for message in sorted(done, key=lambda message: message.partition)]
+
+    def settle(
+        self, messages: Sequence[Any], writer: str | None, version: int, given_up: bool
+    ) -> None:
+        """Keeps the bad rows of a write that is done, or that a process will finish; discards those
+        of another. The name of a writer is one among those that write to other stores and keep
+        their bad rows in the same directory; the same one by whatever path a store is written
+        to."""
+        kept_by = writer and f"{os.path.realpath(self.options.path)} {writer}"
+        for message in messages:
+            if message is not None and message.bad_rows is not None:
+                settle_bad_rows(message.bad_rows, kept_by, version, message.partition, given_up)
+
+
+class SinkWriter(TaskWriter[Staged]):
+    """What a batch and a stream share."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, *, makes: bool) -> None:
+        """`makes`: the store, where there is none."""
+        super().__init__(schema, options)
+        refuse_shards(options.path, f"{HINTS['add_shards']}, or write elsewhere")
+        make_store(options, makes=makes)
+        self.staging = staging_of(options)
+
+    def make(
+        self, batches: CountedBatches, partition: int, bad_rows: BadRows | None
+    ) -> Staged | None:
+        run = os.path.join(self.staging, self.run)
+        return stage(batches, run, routing_of(self.options), bad_rows)
+
     def append(
         self, messages: Sequence[Any], writer: str, version: int, reuse: str = "fail"
     ) -> None:
-        done = [message for message in messages if message is not None]
-        done.sort(key=lambda message: message.partition)
-        staged = [message.staged for message in done if message.staged is not None]
-        options = self.options
+        staged, options = self.made(messages), self.options
         if staged:
             commit(
                 options.path,
@@ -233,22 +260,14 @@ class SinkWriter:
                 lock_timeout_s=options.lock_timeout_s,
                 reuse="skip" if options.skip_reused else reuse,
             )
-        for message in done:
-            if message.bad_rows is not None:
-                kept_by = writer_of_store(options, writer)
-                keep_bad_rows(message.bad_rows, kept_by, version, message.partition)
-        log_left_out(options, done)
+        self.settle(messages, writer, version, given_up=False)
+        log_left_out(options, messages)
         remove_orphans(options.path, staging=self.staging, bad_rows=options.bad_rows_path)
 
     def drop(self, messages: Sequence[Any], writer: str | None, version: int) -> None:
-        done = [message for message in messages if message is not None]
-        staged = [message.staged for message in done if message.staged is not None]
         with coded_errors("RS_WRITE_FAILED", self.options.path):
-            given_up = abandon(self.options.path, staged)
-        for message in done:
-            if message.bad_rows is not None:
-                kept_by = writer and writer_of_store(self.options, writer)
-                settle_bad_rows(message.bad_rows, kept_by, version, message.partition, given_up)
+            given_up = abandon(self.options.path, self.made(messages))
+        self.settle(messages, writer, version, given_up)
 
 
 class BatchWriter(SinkWriter, DataSourceArrowWriter):
@@ -285,7 +304,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             make_store(self.options)
         writer = self.writer_of(messages)
         if writer is None:
-            if any(m is not None and (m.staged or m.bad_rows) for m in messages):
+            if any(m is not None and (m.made or m.bad_rows) for m in messages):
                 raise SparkFaceError("RS_NO_QUERY_ID", "the query has no id: give txnAppId")
             return
         # A micro-batch that is tried again is the same input; its rows may be others.

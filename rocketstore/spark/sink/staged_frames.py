@@ -9,9 +9,10 @@ from io import FileIO
 from pathlib import Path
 
 from rocketstore import Message, MessageNotFoundError, Store
+from rocketstore.archive import sync_path
 from rocketstore.puts import crc32
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.sink.journal import Commit, Staged, sync_directory
+from rocketstore.spark.sink.journal import Commit, Staged
 
 __all__ = [
     "check_staged",
@@ -91,7 +92,7 @@ def sync_names(files: Sequence[Staged]) -> None:
     runs = {Path(file.path).parent for file in files}
     for directory in runs | {above for run in runs for above in run.parents[:3]}:
         with contextlib.suppress(PermissionError):  # a task that may not look there has made none
-            sync_directory(directory)
+            sync_path(directory)
 
 
 def count_present(messages: Iterable[Message], begun: Commit) -> int:

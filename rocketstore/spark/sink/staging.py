@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +18,14 @@ from rocketstore import MessageRejectedError, encode_frames, shard_queue_id
 from rocketstore.puts import crc32
 from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
 from rocketstore.spark.sink.bad_rows import BadRows
-from rocketstore.spark.sink.columns import named_columns, narrowed
+from rocketstore.spark.sink.columns import described, given_texts, named_columns, narrowed
 from rocketstore.spark.sink.journal import Staged
-from rocketstore.spark.sink.row_properties import described, given_texts
-from rocketstore.spark.sink.synced_file import SyncedFile
 from rocketstore.values import BATCH_BITS, COMPRESSION_BITS, is_system_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Routing", "columns_of", "encode_batch", "parts", "refuse", "stage"]
+__all__ = ["Routing", "SyncedFile", "columns_of", "encode_batch", "parts", "refuse", "stage"]
 
 TOPIC_BYTES_MAX = 127
 #: Columns of numbers that encode_frames takes as they are.
@@ -317,3 +317,51 @@ def born_of(array: Any, rows: int) -> Any:
 
     millis = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
     return millis.fill_null(now).to_numpy(zero_copy_only=False) if rows else 0
+
+
+#: A sync begins each time so much was written, unless the last one still goes on.
+STEP_BYTES = 16 << 20
+
+
+class SyncedFile:
+    """A new file that goes to the disk while it is written.
+
+    Writes `path`, which must not be there; on disk, its name apart, once `finish` has returned.
+    Of one that is left by an exception nothing stays."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115
+        self._behind = ThreadPoolExecutor(1, "rocketstore-staging-sync")
+        self._sync: Future[None] | None = None
+        self._unsynced = 0
+
+    def write(self, data: memoryview) -> None:
+        """Appends all of it. Raises OSError, also for an earlier write that did not reach the
+        disk."""
+        done = 0
+        while done < len(data):
+            done += self._file.write(data[done:])
+        self._unsynced += done
+        if self._unsynced >= STEP_BYTES and (self._sync is None or self._sync.done()):
+            self._wait()
+            self._sync = self._behind.submit(os.fdatasync, self._file.fileno())
+            self._unsynced = 0
+
+    def finish(self) -> None:
+        self._wait()
+        os.fsync(self._file.fileno())
+
+    def _wait(self) -> None:
+        if self._sync is not None:
+            self._sync.result()
+
+    def __enter__(self) -> SyncedFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._behind.shutdown()
+        self._file.close()
+        if kind is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)

@@ -7,10 +7,9 @@ The modules that decide need no Spark, and their tests none. Read in this order:
 - `plan`: from options and a store to scans, one a partition, and from a scan to Arrow batches.
 - `queue_offsets`: where a read begins and ends in each queue. `topic_check`: whether the topics
   exist.
-- `source`: Spark's batch reader. `pushdown`: Spark's filters as conditions.
-- `stream`: Spark's stream reader, over `stream_progress` (how far a stream has come), `microbatch`
-  (where a batch may end), `passed` (what it looks at and does not want), `history` (whether a
-  checkpoint is of this log) and `group_offsets` (progress as offsets of a consumer group).
+- `source`: Spark's readers. That of batches uses `pushdown` (Spark's filters as conditions), that
+  of streams `stream_progress` (how far a stream has come), `microbatch` (where a batch may end) and
+  `group_offsets` (progress as offsets of a consumer group).
 
 Of `spark.sink` it imports `shards` only. The sink imports nothing of it.
 """

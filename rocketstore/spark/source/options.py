@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketstore.archive import is_uri, shown_uri
-from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.errors import SparkFaceError, bad_option
 from rocketstore.spark.option_checks import (
-    bad_option,
     check_names,
+    choice,
     duration,
     number,
     size,
@@ -19,9 +19,9 @@ from rocketstore.spark.option_checks import (
     switch,
     without_kafkas,
 )
-from rocketstore.spark.paths import store_path
 from rocketstore.spark.schema import VIEWS, Field, choose
 from rocketstore.spark.source.conditions import Condition, parse_conditions
+from rocketstore.spark.stores import store_path
 from rocketstore.spark.timestamps import milliseconds
 from rocketstore.values import LIMITS, parse_json, topic_test
 
@@ -185,9 +185,7 @@ def _check_archive(path: str, given: Mapping[str, str], stream: bool | None) -> 
 
 def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
     kafka = {"subscribe", "subscribepattern", "assign"} & set(given)
-    view = given.get("view", "kafka" if kafka else "rocketstore").lower()
-    if view not in VIEWS:
-        raise bad_option("view", given["view"], " or ".join(VIEWS))
+    view = choice(given, "view", "kafka" if kafka else "rocketstore", tuple(VIEWS))
     names = given.get("columns")
     chosen = None if names is None else tuple(name.strip() for name in names.split(","))
     without = set()
@@ -345,10 +343,8 @@ def _times(
     ):
         times = _by_queue(given, name) if name.lower() in given else None
         found.append(None if whole in wanted else times)
-    name = "startingOffsetsByTimestampStrategy"
-    strategy = given.get(name.lower(), "error").lower()
-    if strategy not in ("error", "latest"):
-        raise bad_option(name, given[name.lower()], "error or latest")
+    words = ("error", "latest")
+    strategy = choice(given, "startingOffsetsByTimestampStrategy", "error", words)
     return found[0], found[1], strategy == "latest"
 
 

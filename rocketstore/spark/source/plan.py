@@ -26,8 +26,7 @@ from rocketstore.archive import ObjectStore, is_uri, shown_uri
 from rocketstore.scanning import NEEDED, messages_in
 from rocketstore.spark.decompression import NEEDED as NEEDED_TO_UNPACK
 from rocketstore.spark.decompression import with_plain_bodies, with_plain_flags
-from rocketstore.spark.errors import HINTS, SparkFaceError, coded_errors
-from rocketstore.spark.option_checks import bad_option
+from rocketstore.spark.errors import HINTS, SparkFaceError, bad_option, coded_errors
 from rocketstore.spark.schema import scan_columns
 from rocketstore.spark.sink.shards import shard_paths
 from rocketstore.spark.source.conditions import keep, narrow

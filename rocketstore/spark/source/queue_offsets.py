@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rocketstore import CorruptRecordError, Store
-from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.option_checks import bad_option
+from rocketstore.spark.errors import SparkFaceError, bad_option
 from rocketstore.spark.source.options import EARLIEST, LATEST, QueueOffsets, ReadOptions
 from rocketstore.values import RecordFilter
 

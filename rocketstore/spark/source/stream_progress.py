@@ -1,32 +1,35 @@
 """How far a stream has come and may go: what the streaming source decides, without Spark.
 
 An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. Where
-there is a record before that place, "last" and "epochs" describe it (`history`). A stream that began
-with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what the option
-means is settled once, when the stream begins. A queue offset that leaves out no message after `phys`
-is not listed.
+there is a record before that place, "last" and "epochs" describe it (`not_this_history`). A stream
+that began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what
+the option means is settled once, when the stream begins. A queue offset that leaves out no message
+after `phys` is not listed.
 
-Messages that are not wanted give no micro-batch: `passed` has the rule.
+Messages that are not wanted give no micro-batch: `PassedBy` has the rule.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import rocketstore
 from rocketstore import Store, StoreReplacedError
+from rocketstore.replication import epochs_before, parted_at
+from rocketstore.scanning import record_at
+from rocketstore.scanning import record_before as before
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.sink.shards import refuse_shards
-from rocketstore.spark.source.history import (
-    epochs_before,
-    not_this_history,
-    parted_at,
-    record_before,
+from rocketstore.spark.source.microbatch import (
+    by_bytes,
+    by_rows,
+    first_wanted,
+    holds_rows,
+    record_start,
 )
-from rocketstore.spark.source.microbatch import by_bytes, by_rows, holds_rows, record_start
 from rocketstore.spark.source.options import LATEST, ReadOptions
-from rocketstore.spark.source.passed import PASSED_BYTES, PASSED_S, PassedBy
 from rocketstore.spark.source.plan import plan
 from rocketstore.spark.source.queue_offsets import (
     Bounds,
@@ -44,7 +47,7 @@ from rocketstore.spark.stores import open_to_read, store_uuid
 if TYPE_CHECKING:
     from rocketstore import Scan
 
-__all__ = ["Progress"]
+__all__ = ["PassedBy", "Progress", "not_this_history"]
 
 logger = logging.getLogger(__name__)
 
@@ -290,3 +293,95 @@ class Progress:
         if options.max_rows is not None:
             end = by_rows(store, begin, end, options.max_rows, options.wanted)
         return end
+
+
+#: Bytes of other messages, and seconds with such, after which an empty micro-batch moves the offset
+#: on. A restart reads these bytes once more, at about 1 GB/s; a batch costs Spark some 0.1 s.
+PASSED_BYTES: Final = 256 << 20
+PASSED_S: Final = 60.0
+
+
+class PassedBy:
+    """What a stream passes by: [begin, end) of the log after its offset, in which nothing is
+    wanted; used by one thread.
+
+    Messages of other topics give no micro-batch, so the offset stays where it is. A stream
+    remembers in memory how far it has looked, and reads nothing twice. The memory is of one history
+    of the log.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._begin = self._end = -1
+        self._uuid = ""
+        #: As a stream's offset, by which another history is noticed.
+        self._mark: dict[str, Any] = {}
+
+    def after(self, store: Store, uuid: str, begin: int) -> int:
+        """`begin`, or a later place before which nothing is wanted."""
+        if not self._begin <= begin < self._end:
+            return begin
+        if uuid != self._uuid or not_this_history(store, self._mark):
+            self._begin = self._end = -1
+            return begin
+        return self._end
+
+    def look(self, store: Store, uuid: str, begin: int, end: int) -> tuple[int, bool]:
+        """Looks on in [begin, end), at most PASSED_BYTES.
+
+        Returns:
+            A place before which nothing is wanted, and whether something is wanted there or soon
+            after it. Damage counts as wanted, and so does what was removed: the reader reports it.
+        """
+        options = self._options
+        place = self.after(store, uuid, begin)
+        if place < store.begin_offset:
+            return place, True
+        place = record_start(store, place)
+        last = min(end, max(place, begin + PASSED_BYTES))
+        if place < last:
+            found = first_wanted(store, place, last, options.wanted, options.verify)
+            if found is not None:
+                return found, True
+            place = last if last == end else record_start(store, last)
+            before = record_before(store, place)
+            if before is not None:  # else nothing would show another history
+                self._begin, self._end, self._uuid = begin, place, uuid
+                self._mark = {"phys": place, "last": before}
+        return place, False
+
+
+# What distinguishes a place of a checkpoint from the same number in another history of its store: a
+# copy that was put back has the name of the store that it was made of, and may have grown beyond
+# the place since. So an offset carries `last`, the record before its place. Where the store is a
+# master or a replica it carries `epochs`, too: which runs of masters wrote what lies before its
+# place. A replica is cut where its master's history is another one; that place follows from both
+# lists.
+
+#: Physical offset, store time, bytes of the record, CRC-32 of the body.
+Record = dict[str, int]
+
+
+def record_before(store: Store, place: int) -> Record | None:
+    """The last record that begins below `place`; None where the log begins there, or where only
+    damage is near."""
+    return before(rocketstore.scan(store), place)
+
+
+def not_this_history(store: Store, offset: dict[str, Any]) -> str:
+    """Why this log is not the one in which the offset was made; empty where it is, and where the
+    record before its place is not kept or not known (offsets of an earlier release)."""
+    last = offset.get("last")
+    if not isinstance(last, dict) or "phys" not in last:
+        return ""
+    start = int(last["phys"])
+    if start < store.begin_offset:
+        return ""
+    if start >= store.visible_offset:
+        return f"the log ends at {store.visible_offset}, below the record at {start}"
+    found = record_at(rocketstore.scan(store), start)
+    if found is None:
+        return f"no record begins at {start} any more"
+    if found != last:
+        return f"another record is at {start}: {found}, it was {last}"
+    return ""

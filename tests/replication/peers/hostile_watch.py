@@ -18,8 +18,7 @@ from unittest import mock
 
 from rocketstore import RocketStoreError
 from rocketstore.replication.master.sender import ReplicaSender
-from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink
-from rocketstore.replication.protocol.classic_replica import ClassicReplicaLink
+from rocketstore.replication.protocol.classic import REPORT, ClassicMasterLink, ClassicReplicaLink
 from rocketstore.replication.protocol.frames import FrameReader
 
 __all__ = ["Told", "Watch", "answer_of", "own_bytes", "process"]

@@ -24,8 +24,7 @@ from rocketstore.cli.app import cli
 from rocketstore.cli.commands import spark as face
 from rocketstore.cli.spark_session import said, spark_session
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.jobs.system_topics import warn_left_out
-from rocketstore.spark.jobs.writing import append
+from rocketstore.spark.jobs.writing import append, warn_left_out
 from rocketstore.spark.sink.shards import shard_paths
 from tests.spark.reading import everything, make_store
 

@@ -27,7 +27,7 @@ def write(
 ) -> list[tuple[Any, ...]]:
     from rocketstore.spark.jobs.export import ALWAYS, export_part
     from rocketstore.spark.jobs.parquet_files import Target
-    from rocketstore.spark.jobs.parts import parts_of
+    from rocketstore.spark.jobs.reading import parts_of
     from rocketstore.spark.schema import scan_columns
 
     place = Target(str(target), "run", "zstd")
@@ -122,7 +122,7 @@ def compressed(root: Path) -> None:
 def test_what_fails_in_a_task_has_a_code(tmp_path: Path, rng: random.Random, failing: str) -> None:
     """Spark keeps nothing else of it."""
     from rocketstore.spark.jobs.export import export_part, target_of
-    from rocketstore.spark.jobs.parts import coded_rows, parts_of
+    from rocketstore.spark.jobs.reading import coded_rows, parts_of
 
     root, target = tmp_path / "s", tmp_path / "out"
     if failing == "unpack":

@@ -32,7 +32,7 @@ class LocalSession:
 
 @pytest.fixture(autouse=True)
 def parts_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rocketstore.spark.jobs.parts import coded_rows
+    from rocketstore.spark.jobs.reading import coded_rows
 
     def run(session: Any, parts: Any, work: Any) -> list[Any]:
         return [row for part in parts for row in coded_rows(work, part)]
@@ -121,7 +121,7 @@ class KilledError(BaseException):
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts down: a step at which it is 0 is the last of a run, and is not made. Steps are notes and
     moves; what a run tidies up when it fails stays, as after a kill."""
-    from rocketstore.spark.jobs.export_note import ExportNote
+    from rocketstore.spark.jobs.export import ExportNote
     from rocketstore.spark.jobs.parquet_files import Target
 
     left = [1000]

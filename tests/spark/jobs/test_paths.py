@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.paths import local_path, store_path
 from rocketstore.spark.sink.options import WriteOptions
 from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.stores import local_path, store_path
 from tests.spark.reading import make_store
 
 ODD = "a b%41 ü#?"

@@ -10,7 +10,7 @@ import pytest
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.file_lock import FileLock
+from rocketstore.spark.sink.store_access import FileLock
 from tests.spark.writing import write, writer_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")

@@ -18,10 +18,10 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink import store_access
 from rocketstore.spark.sink.cleanup import abandon, remove_orphans
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.file_lock import is_served, journal_lock
 from rocketstore.spark.sink.handover import Request, inbox_directory, take, waiting
 from rocketstore.spark.sink.journal import Journal, sink_directory
 from rocketstore.spark.sink.serve import StoreServer
+from rocketstore.spark.sink.store_access import is_served, journal_lock
 from rocketstore.tools import verify
 from tests.spark.asking import PATIENCE_S, Asker, Gate
 from tests.spark.owner import owner
@@ -304,7 +304,7 @@ def test_only_a_store_that_is_open_for_writing_is_served_and_once(
     with rocketstore.open(root, durability="os") as store:
         with serve(store):
             assert is_served(str(root))
-            monkeypatch.setattr("rocketstore.spark.sink.file_lock.JOURNAL_TIMEOUT_S", 0.1)
+            monkeypatch.setattr("rocketstore.spark.sink.store_access.JOURNAL_TIMEOUT_S", 0.1)
             with pytest.raises(SparkFaceError, match="RS_JOURNAL_BUSY"):
                 serve(store)
         assert not is_served(str(root))

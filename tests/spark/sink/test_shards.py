@@ -14,7 +14,6 @@ import pytest
 import rocketstore
 from rocketstore._native.os import syscalls
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.sink.file_lock import FileLock
 from rocketstore.spark.sink.options import WriteOptions
 from rocketstore.spark.sink.shards import (
     STAGED,
@@ -23,6 +22,7 @@ from rocketstore.spark.sink.shards import (
     refuse_shards,
     shard_paths,
 )
+from rocketstore.spark.sink.store_access import FileLock
 from rocketstore.tools import verify
 from tests.spark.shard_stores import bodies_in, killed_at, make_shard
 from tests.support.verifying import faults
@@ -262,7 +262,7 @@ def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_shards_are_read_as_one(tmp_path: Path) -> None:
     """A frame has all of them; what needs one order or one set of offsets says so."""
     pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
-    from rocketstore.spark.jobs.parts import parts_of
+    from rocketstore.spark.jobs.reading import parts_of
     from rocketstore.spark.source.options import ReadOptions
     from rocketstore.spark.source.plan import plan_batch, read
     from rocketstore.spark.source.stream_progress import Progress
@@ -309,7 +309,7 @@ def test_the_manifest_speaks_of_durable_names_alone(
     from rocketstore.spark.sink import shards
 
     done: list[Path] = []
-    monkeypatch.setattr(shards, "sync_directory", done.append)
+    monkeypatch.setattr(shards, "sync_path", done.append)
     monkeypatch.setattr(shards, "write_durably", lambda path, _: done.append(path))
     assert commit_shards(str(tmp_path), RUN, [make_shard(tmp_path, RUN, 0, [b"a"])])
     begun = done.index(tmp_path / "shards.json")

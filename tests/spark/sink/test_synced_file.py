@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.spark.sink import synced_file
-from rocketstore.spark.sink.synced_file import SyncedFile
+from rocketstore.spark.sink import staging
+from rocketstore.spark.sink.staging import SyncedFile
 
 PIECE = memoryview(b"0123456789" * 10)
 
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synced_file, "STEP_BYTES", 2 * len(PIECE))
+    monkeypatch.setattr(staging, "STEP_BYTES", 2 * len(PIECE))
 
 
 def test_what_is_written_is_there_and_was_synced(

@@ -14,7 +14,7 @@ from rocketstore import shipping
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.audit import audit_part, audit_scans
-from rocketstore.spark.jobs.parts import coded_rows
+from rocketstore.spark.jobs.reading import coded_rows
 from rocketstore.spark.jobs.stats import merge_stats, stats_part, stats_scans
 from rocketstore.spark.sink.options import WriteOptions
 from rocketstore.spark.source.options import ReadOptions

@@ -15,7 +15,7 @@ import pytest
 import rocketstore
 from rocketstore import Store
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.source import passed, stream_progress
+from rocketstore.spark.source import stream_progress
 from rocketstore.spark.source.options import ReadOptions
 from rocketstore.spark.source.stream_progress import Progress
 from tests.support.small_store import open_small
@@ -72,13 +72,13 @@ def test_nothing_is_read_twice(
     store: Store, clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[tuple[int, int]] = []
-    first_wanted = passed.first_wanted
+    first_wanted = stream_progress.first_wanted
 
     def spied(store: Store, begin: int, end: int, *more: Any) -> int | None:
         looked.append((begin, end))
         return first_wanted(store, begin, end, *more)
 
-    monkeypatch.setattr(passed, "first_wanted", spied)
+    monkeypatch.setattr(stream_progress, "first_wanted", spied)
     stream = stream_of(tmp_path / "s")
     start = stream.initial()
     ends = [0]
@@ -113,7 +113,7 @@ def test_the_offset_moves_on_after_a_while(
     start = stream.initial()
     put(store, "clicks")
     assert stream.latest(start) == start
-    clock[0] += passed.PASSED_S - 1
+    clock[0] += stream_progress.PASSED_S - 1
     assert stream.latest(start) == start
     clock[0] += 1
     end = stream.latest(start)
@@ -121,9 +121,9 @@ def test_the_offset_moves_on_after_a_while(
     assert bodies(stream, start, end) == 0
     put(store, "clicks")
     assert stream.latest(end) == end
-    clock[0] += 2 * passed.PASSED_S
+    clock[0] += 2 * stream_progress.PASSED_S
     assert stream.latest(end) != end
-    clock[0] += 2 * passed.PASSED_S
+    clock[0] += 2 * stream_progress.PASSED_S
     last = stream.latest(end)
     assert stream.latest(last) == last  # a store that does not grow gives no batch at all
     stream.close()
@@ -132,7 +132,7 @@ def test_the_offset_moves_on_after_a_while(
 def test_the_offset_moves_on_after_many_bytes(
     store: Store, clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passed, "PASSED_BYTES", 5000)
+    monkeypatch.setattr(stream_progress, "PASSED_BYTES", 5000)
     monkeypatch.setattr(stream_progress, "PASSED_BYTES", 5000)
     put(store, "clicks", 100)
     put(store, "rare")

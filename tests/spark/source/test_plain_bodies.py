@@ -138,7 +138,7 @@ def test_an_export_has_plain_bodies(tmp_path: Path) -> None:
 
     from rocketstore.spark.jobs.export import export_part
     from rocketstore.spark.jobs.parquet_files import Target
-    from rocketstore.spark.jobs.parts import parts_of
+    from rocketstore.spark.jobs.reading import parts_of
     from rocketstore.spark.schema import VIEWS
 
     root = store_with(tmp_path / "s", [(zlib.compress(b"a" * 99), ZLIB), (b"b", PLAIN)])

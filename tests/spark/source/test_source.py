@@ -373,7 +373,7 @@ def test_a_host_that_does_not_see_the_store_is_named(
 ) -> None:
     """It was told of damage, and with failOnDataLoss=false the rows were left out in silence."""
     from rocketstore.spark.jobs.audit import audit_part
-    from rocketstore.spark.jobs.parts import coded_rows
+    from rocketstore.spark.jobs.reading import coded_rows
     from rocketstore.spark.source.plan import plan_batch, read
 
     root = tmp_path / "s"

@@ -11,7 +11,7 @@ import pytest
 import rocketstore
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.jobs.system_topics import system_topics
+from rocketstore.spark.jobs.writing import system_topics
 from rocketstore.values import is_system_topic
 from tests.spark.reading import everything
 from tests.support.made_store import MadeStore
@@ -50,7 +50,7 @@ def test_a_whole_broker_is_copied(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(tmp_path / "s")
-    with caplog.at_level(logging.WARNING, "rocketstore.spark.jobs.system_topics"):
+    with caplog.at_level(logging.WARNING, "rocketstore.spark.jobs.writing"):
         assert jobs.replay(spark, tmp_path / "s", tmp_path / "replayed") == 2
         assert jobs.compact(spark, tmp_path / "s", tmp_path / "compacted") == 2
         jobs.export(spark, tmp_path / "s", str(tmp_path / "files"), system_topics=True)
