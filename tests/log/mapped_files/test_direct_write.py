@@ -15,6 +15,7 @@ import pytest
 from rocketstore import Store, StoreFailedError, encode_frames, tools
 from rocketstore._native.append.direct_write import WriteThrough
 from rocketstore._native.append.page_populator import SLEEP
+from rocketstore.log.mapped_files.segment_blocks import NEVER, SegmentBlocks
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import (
     BLANK_MAGIC,
@@ -140,6 +141,8 @@ def test_pages_are_asked_for_soon_behind_written_batches(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, batches: bool
 ) -> None:
     """And no sooner than ever where single messages overtook the thread that makes pages."""
+    # Blocks that are due ask as well, at a place that the thread that made the last ones decided.
+    monkeypatch.setattr(SegmentBlocks, "_due_at", lambda *_: NEVER)
     with opened(tmp_path, 64 << 20) as store:
         asked: list[int] = []
         monkeypatch.setattr(parts(store).populator, "wake", lambda: asked.append(store.end_offset))
