@@ -50,12 +50,12 @@ from rocketstore.log.recovery.hidden_messages import refill_queues, with_unplace
 from rocketstore.log.recovery.losses import (
     lost_messages,
     take_back,
+    unreadable_messages,
     with_guesses,
     with_losses,
     with_set_back,
 )
 from rocketstore.log.recovery.returned_topics import ReturnedTopics
-from rocketstore.log.recovery.unreadable import unreadable_messages
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
