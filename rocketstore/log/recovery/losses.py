@@ -15,7 +15,7 @@ names its log (`log_place`): a log may grow again before anybody looks.
 | offsets of groups, with their journal | by `ConsumerOffsets.clamp`: to the end of the queue |
 | what was shipped | emptied here: nothing shows any more that the log goes on its archives |
 | bookmarks | each compares its own record |
-| queues, index, unique ids, `queue_ends`, `queue_files` | recovery makes them from the log |
+| queues, index, unique ids, `queue_ends` | recovery makes them from the log |
 | `positions`, `blocked_queues`, `recovery.json`, `cut.json` | each open writes or ends them |
 | `replication.json` | its epochs end where the log ends; the last bytes are compared |
 """
