@@ -39,7 +39,8 @@ LISTED = LOOK_LISTED
 BAD = LOOK_BAD
 FAULT = LOOK_FAULT
 cdef int64_t IGNORED = -1  # `next_offset` of a queue whose records have no units
-cdef int64_t LOOKED = -2   # of one whose units are looked at; else the number of its `rs_counted`
+cdef int64_t AGREED = -2   # of one that has all its units: only further queues are asked for
+cdef int64_t LOOKED = -3   # of one whose units are looked at; else the number of its `rs_counted`
 
 # Queue offsets of the records of a queue that has no file.
 cdef struct rs_counted:
@@ -84,8 +85,9 @@ cdef class UnitLook:
         PyMem_RawFree(self.table.entries)
         PyMem_RawFree(self.counts)
 
-    def add_queue(self, bytes topic not None, int32_t queue_id, *, bint ignored=False):
-        """Makes a queue known. `ignored`: its records have no units."""
+    def add_queue(self, bytes topic not None, int32_t queue_id, *, bint ignored=False,
+                  bint agreed=False):
+        """Makes a queue known. `ignored`: its records have no units; `agreed`: the caller has seen them all."""
         cdef rs_span span
         cdef rs_queue_entry *entry
         span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
@@ -93,7 +95,7 @@ cdef class UnitLook:
         if 4 * (self.table.count + 1) > 3 * self.table.capacity:
             grow_table(&self.table, 2 * self.table.capacity, 0)
         entry = rs_queue_table_add(&self.table, span, queue_id)
-        entry.next_offset = IGNORED if ignored else LOOKED
+        entry.next_offset = IGNORED if ignored else AGREED if agreed else LOOKED
         entry.unit_limit = 0
         self.topics.append(topic)  # the table borrows from it
 
@@ -203,6 +205,9 @@ cdef class UnitLook:
             return LOOK_QUEUE
         if entry.next_offset == IGNORED:
             return LOOK_DONE
+        if entry.next_offset == AGREED:
+            rs_dispatch_find(r.properties, &self.found)
+            return LOOK_LISTED if self.found.multi_dispatch.size > 0 else LOOK_DONE
         if entry.next_offset != LOOKED:
             rs_dispatch_find(r.properties, &self.found)
             if self.found.multi_dispatch.size > 0 or n < 0:

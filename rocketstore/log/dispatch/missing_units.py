@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -103,9 +103,11 @@ def name_missing(
     parts: Sequence[tuple[int, int]],
     ignored_topics: Sequence[str],
     on_missing: OnMissing,
+    agreed: Collection[tuple[str, int]],
 ) -> None:
-    """The same, one by one in the order of the log: each is passed to `on_missing`."""
-    look = _Look(find, queues, ignored_topics, on_missing)
+    """The same, one by one in the order of the log: each is passed to `on_missing`. Queues that
+    `agreed` are not looked at."""
+    look = _Look(find, queues, ignored_topics, on_missing, agreed)
     for begin, end in parts:
         look.walk(begin, end)
 
@@ -120,6 +122,7 @@ class _Look:
         queues: Queues,
         ignored_topics: Sequence[str],
         on_missing: OnMissing | None = None,
+        agreed: Collection[tuple[str, int]] = (),
     ) -> None:
         self._find = find
         self._queues = queues
@@ -127,6 +130,7 @@ class _Look:
         self._native = native.UnitLook()
         self._pointed: OrderedDict[tuple[bytes, int], None] = OrderedDict()  # the oldest first
         self._on_missing = on_missing
+        self._agreed = agreed
         self._absent: list[tuple[bytes, int]] = []
         self.missing: dict[tuple[str, int], MissingUnits] = {}
         self.twice: dict[tuple[str, int], MissingUnits] = {}
@@ -158,7 +162,8 @@ class _Look:
     def _add(self, record: _Record) -> None:
         raw, queue_id = record[:2]
         ignored = raw in self._ignored or not is_safe_topic(raw) or queue_id < 0
-        self._native.add_queue(raw, queue_id, ignored=ignored)
+        agreed = (os.fsdecode(raw), queue_id) in self._agreed
+        self._native.add_queue(raw, queue_id, ignored=ignored, agreed=agreed)
 
     def _point(self, record: _Record) -> bool:
         """Shows the native walk where the unit of a record lies; False where no file has it."""
@@ -192,7 +197,7 @@ class _Look:
 
     def _judge(self, topic: str, queue_id: int, queue_offset: int, record: _Record) -> None:
         """Notes that a unit is missing, unless another record rightly has its place."""
-        if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
+        if not 0 <= queue_offset <= QUEUE_OFFSET_MAX or (topic, queue_id) in self._agreed:
             return
         physical_offset, size = record[3:5]
         queue = self._queues.get(topic, queue_id)

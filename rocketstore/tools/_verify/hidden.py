@@ -15,7 +15,7 @@ from rocketstore.log.read.batch_queues import batch_topics
 from rocketstore.tools._verify.holes import QueueCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.layout.paths import StoreLayout
@@ -31,9 +31,10 @@ def find_hidden(
     scope: Scope,
     ends: Mapping[tuple[str, int], int],
     findings: Findings,
+    agreed: Collection[tuple[str, int]],
 ) -> QueueCounts:
     """The records that are at no unit. Those that wait for one at the end of their queue are only
-    counted, as not dispatched. `ends`: where each queue ends."""
+    counted, as not dispatched. `ends`: where each queue ends; `agreed`: those with all their units."""
     found = QueueCounts()
 
     def find(offset: int) -> MappedFile | None:
@@ -55,7 +56,7 @@ def find_hidden(
     ]
     queues = _Queues(layout, facts.minimum, ends)
     try:
-        name_missing(find, queues, parts, batch_topics(layout), note)
+        name_missing(find, queues, parts, batch_topics(layout), note, agreed)
     finally:
         queues.close()
     return found

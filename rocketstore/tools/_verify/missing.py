@@ -39,13 +39,19 @@ def compare_queues(
 ) -> None:
     """Every record has its unit: none is missing before, between or after the others, but for those
     that may wait for one. Units that are wrong were named before."""
-    found, known_topics = (
-        {(queue.topic, queue.queue_id): queue for queue in seen},
+    found = {(queue.topic, queue.queue_id): queue for queue in seen}
+    agreed = {
+        place
+        for place, queue in found.items()
+        if place in facts.queues and queue.matching == facts.queues[place].records and not queue.bad
+    }
+    if len(agreed) == len(facts.queues):
+        return
+    ends, known_topics = (
+        {place: queue.next for place, queue in found.items()},
         broker_topics(layout),
     )
-    hidden = find_hidden(
-        layout, facts, scope, {p: queue.next for p, queue in found.items()}, findings
-    )
+    hidden = find_hidden(layout, facts, scope, ends, findings, agreed)
     findings.hidden = hidden.messages()
     for one in findings.hidden:
         place = topic, queue_id = one.topic, one.queue_id
