@@ -13,7 +13,6 @@ from rocketstore.log.index.soundness import begins_late, has_gaps, look_at_index
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.ordered_cut import ordered_cut
 from rocketstore.log.layout.positions_page import shown_in_this_boot
-from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queue import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
@@ -80,7 +79,7 @@ def read_marks(found: Found) -> recovery.Marks:
         lost = lost or (not clean_stop and has_shortened(queues, own.dispatched))
         dispatch_from = 0 if lost else None  # D-18
         # An older copy in their place leaves queue files that it has not.
-        if clean_stop and not is_untouched(layout):
+        if clean_stop and not queues.ends.queues_untouched(layout):
             pointed = _pointed_end(found, own.flushed)
     page = found.page
     shown = page.shown if page is not None else shown_in_this_boot(layout.positions)
@@ -150,6 +149,6 @@ def _lacks_ends(found: Found, own: OwnCheckpoint, index: IndexStore) -> bool:
     stopped = found.clean and own.clean and own.cut < 0 and own.indexed >= own.flushed
     return begins_late(found.log, index, own.minimum) or (
         stopped
-        and not is_untouched(found.layout, "index")
+        and not found.queues.ends.index_untouched(found.layout)
         and (has_gaps(found.log, index) or was_cut_short(found.log, index, own.flushed))
     )

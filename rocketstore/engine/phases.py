@@ -42,7 +42,6 @@ from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import StoreState, is_foreign_to
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.queues.files_stamp import is_untouched
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
 from rocketstore.log.recovery.fingerprint import lost_its_end
@@ -50,12 +49,12 @@ from rocketstore.log.recovery.hidden_messages import refill_queues, with_unplace
 from rocketstore.log.recovery.losses import (
     lost_messages,
     take_back,
+    unreadable_messages,
     with_guesses,
     with_losses,
     with_set_back,
 )
 from rocketstore.log.recovery.returned_topics import ReturnedTopics
-from rocketstore.log.recovery.unreadable import unreadable_messages
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -386,8 +385,8 @@ def _made_good(
 ) -> recovery.RecoveryReport:
     """The report with the messages that were missing in the queues. Nothing is looked for where
     the queues are as our own clean stop left them, unless the caller asks for it."""
-    whole = opening.request.options.check_queues
-    if report.mode == "clean" and not whole and is_untouched(opening.request.layout):
+    whole, ends = opening.request.options.check_queues, recovered.queues.ends
+    if report.mode == "clean" and not whole and ends.queues_untouched(opening.request.layout):
         return report
     return refill_queues(
         report,

@@ -36,7 +36,6 @@ from rocketstore.tools._verify.derived import (
     walk_index,
 )
 from rocketstore.tools._verify.facts import Scope
-from rocketstore.tools._verify.hidden import find_hidden
 from rocketstore.tools._verify.in_the_way import BlockedPlaces
 from rocketstore.tools._verify.keys import check_keys
 from rocketstore.tools._verify.log import scan_log, walk_log
@@ -291,11 +290,9 @@ def _walk(
     name_without_queue(layout, queues, facts, findings)
     facts.losses = name_losses(queues, facts, findings)
     walk_batches(layout, facts, findings, growing=scope.growing)
-    hiding = compare_queues(layout, queues, facts, findings)
+    compare_queues(layout, queues, facts, scope, findings)
     check_lost(layout, facts, findings)
     findings.lost = facts.losses.counts.messages()
-    if hiding:
-        findings.hidden = find_hidden(layout, facts, scope, hiding).messages()
     facts.ends.update((place, known.next) for place, known in facts.queues.items())
     return facts
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.sync import positions
 from rocketstore.consuming import commit_journal
 from rocketstore.log.layout.json_files import checksum
@@ -141,17 +140,10 @@ def _queue_ends(rng: random.Random, root: Path, path: Path) -> str:
         queue_key(rng.choice(("orders", "later", "x")), rng.randrange(3)): rng.choice(ENDS)
         for _ in range(rng.choice((1, 3, 20)))
     }
-    found = QueueEnds(rng.choice((0, 1, 1 << 40, N63)), ends)
+    stamps = tuple((rng.choice((0, 1, -1, N63)), rng.randrange(1 << 32)) for _ in range(2))
+    found = QueueEnds(rng.choice((0, 1, 1 << 40, N63)), ends, stamps)
     path.write_bytes(found.pack())
     return f"ends {[*ends.values()]}, log {found.log_end}"
-
-
-def _queue_files(rng: random.Random, root: Path, path: Path) -> str:
-    rows = b"\n".join(rng.randbytes(rng.choice((0, 9, 99))) for _ in range(rng.choice((1, 9))))
-    count = rng.choice((0, 1, -1, N64, 10**400))
-    line = b"%b %b %08x\n" % (rng.choice((b"2", b"1", b"x")), str(count).encode(), crc32c(rows))
-    path.write_bytes(line * rng.choice((1, 2, 3, 100_000)))
-    return f"{line[:60]!r}"
 
 
 def _positions(rng: random.Random, root: Path, path: Path) -> str:
@@ -199,7 +191,6 @@ def _staged_frames(rng: random.Random, root: Path, path: Path) -> str:
 CHECKED: dict[str, Callable[[random.Random, Path, Path], str]] = {
     "rocketstore/checkpoint": _own_checkpoint,
     "rocketstore/queue_ends": _queue_ends,
-    "rocketstore/queue_files": _queue_files,
     "rocketstore/positions": _positions,
     f"rocketstore/timers/{1:020d}": _timer_run,
     "rocketstore/sink/staging/run/1.frames": _staged_frames,

@@ -83,7 +83,7 @@ def test_every_file_of_the_sound_stores_has_a_row(campaign: StateCampaign) -> No
         for path in (root / place).rglob("*")
         if path.is_file()
     }
-    assert len(found) > 12
+    assert len(found) > 11
     assert without_a_row(found) == []
 
 

@@ -37,7 +37,7 @@ FAULTS = (
     ),
     Fault(
         "keep_units_of_other_queues",
-        "rocketstore/log/dispatch/strangers.py",
+        "rocketstore/log/dispatch/wrong_units.py",
         (("            if _is_suspect(log, queue, begin):\n", "            if False:\n"),),
     ),
     Fault(

@@ -46,7 +46,7 @@ FAULTS = (
         Fault(
             "verify_compares_no_queue_with_the_log",
             f"{VERIFY}/missing.py",
-            (("        if without > 0:\n", "        if False:\n"),),
+            (("        if one.count > wrong:\n", "        if False:\n"),),
         ),
         (f"{API}_messages.py",),
     ),
@@ -70,7 +70,7 @@ FAULTS = (
         Fault(
             "verify_names_no_hidden_message",
             "rocketstore/tools/verify.py",
-            (("    if hiding:\n", "    if False:\n"),),
+            (("hidden_messages=findings.hidden,", "hidden_messages=(),"),),
         ),
         (f"{API}_messages.py",),
     ),

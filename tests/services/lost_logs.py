@@ -162,7 +162,7 @@ def older_store_grown(made: Made, path: Path) -> dict[str, Any]:
     """Only what the services stored is newer: nothing that recovery looks at tells it."""
     replaced(made, path, made.newer, "config")
     replaced(made, path, made.grown, "commitlog", "consumequeue", "index")
-    for name in ("checkpoint", "queue_ends", "queue_files"):
+    for name in ("checkpoint", "queue_ends"):
         shutil.copy2(made.grown / "rocketstore" / name, path / "rocketstore" / name)
     shutil.copy2(made.grown / "checkpoint", path / "checkpoint")
     return {}

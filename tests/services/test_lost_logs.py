@@ -289,7 +289,7 @@ FILES: Final = {
     "removal": "orders of recovery",
     "blocked_queues": "blocked queues",
     "queue_ends": "queues",
-    "queue_files": "queues",
+    "queue_files": "reserved",
     "group_offsets": "commit journal",
     "timers": "timers",
     "timer_state": "timers",

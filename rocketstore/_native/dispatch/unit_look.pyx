@@ -6,8 +6,8 @@ a record whose unit is missing, further queues, or bytes that are no record.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.mem cimport PyMem_RawFree
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.format.csrc cimport (
     RS_BLANK, RS_FLAG_COMMIT, RS_NOTHING, RS_OK, RS_UNIT_SIZE, rs_dispatch_find,
@@ -38,8 +38,15 @@ MISSING = LOOK_MISSING
 LISTED = LOOK_LISTED
 BAD = LOOK_BAD
 FAULT = LOOK_FAULT
-cdef int64_t IGNORED = INT64_MIN     # next offset of a queue whose records have no units
-cdef int64_t ABSENT = INT64_MIN + 1  # of one that has no file: its records are counted
+cdef int64_t IGNORED = -1  # `next_offset` of a queue whose records have no units
+cdef int64_t AGREED = -2   # of one that has all its units: only further queues are asked for
+cdef int64_t LOOKED = -3   # of one whose units are looked at; else the number of its `rs_counted`
+
+# Queue offsets of the records of a queue that has no file.
+cdef struct rs_counted:
+    int64_t first
+    int64_t last
+    int64_t count
 
 cdef struct look_call:
     void *look
@@ -62,11 +69,12 @@ cdef class UnitLook:
     """The queues of one look, and the file of each that was looked into last. One thread at a time."""
 
     cdef rs_queue_table table
+    cdef rs_counted *counts
+    cdef int64_t count_of_counts
     cdef list topics
     cdef dict handles
     cdef rs_record record
     cdef rs_dispatch_properties found
-    cdef readonly int64_t records
 
     def __cinit__(self):
         self.topics = []
@@ -75,9 +83,11 @@ cdef class UnitLook:
 
     def __dealloc__(self):
         PyMem_RawFree(self.table.entries)
+        PyMem_RawFree(self.counts)
 
-    def add_queue(self, bytes topic not None, int32_t queue_id, *, bint ignored=False):
-        """Makes a queue known. `ignored`: its records have no units."""
+    def add_queue(self, bytes topic not None, int32_t queue_id, *, bint ignored=False,
+                  bint agreed=False):
+        """Makes a queue known. `ignored`: its records have no units; `agreed`: the caller has seen them all."""
         cdef rs_span span
         cdef rs_queue_entry *entry
         span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
@@ -85,7 +95,7 @@ cdef class UnitLook:
         if 4 * (self.table.count + 1) > 3 * self.table.capacity:
             grow_table(&self.table, 2 * self.table.capacity, 0)
         entry = rs_queue_table_add(&self.table, span, queue_id)
-        entry.next_offset = IGNORED if ignored else 0
+        entry.next_offset = IGNORED if ignored else AGREED if agreed else LOOKED
         entry.unit_limit = 0
         self.topics.append(topic)  # the table borrows from it
 
@@ -104,16 +114,21 @@ cdef class UnitLook:
     def count_all(self, bytes topic not None, int32_t queue_id):
         """The queue has no file: from here on its records are counted, those that are in further queues too left
         out."""
-        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
-        entry.next_offset = ABSENT
-        entry.first_unit = INT64_MAX
-        entry.unit_limit = -1
-        entry.dirty_from = 0
+        cdef size_t size = <size_t>(self.count_of_counts + 1) * sizeof(rs_counted)
+        cdef rs_counted *more = <rs_counted *>PyMem_RawRealloc(self.counts, size)
+        if more is NULL:
+            raise MemoryError("no memory for the counts of queues")
+        self.counts = more
+        more[self.count_of_counts] = rs_counted(INT64_MAX, -1, 0)
+        self.entry_of(topic, queue_id).next_offset = self.count_of_counts
+        self.count_of_counts += 1
 
     def counted(self, bytes topic not None, int32_t queue_id):
         """(first, last, count) of the queue offsets that were counted."""
-        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
-        return entry.first_unit, entry.unit_limit, entry.dirty_from
+        cdef int64_t number = self.entry_of(topic, queue_id).next_offset
+        if number < 0:
+            raise ValueError("this queue has files")
+        return self.counts[number].first, self.counts[number].last, self.counts[number].count
 
     cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL:
         cdef rs_span span
@@ -174,13 +189,13 @@ cdef class UnitLook:
                 return reason
             rs_scan_fetch_ends(self.record.start, <size_t>(end - call.offset), self.record.size)
             call.offset += self.record.size
-            self.records += 1
         return LOOK_DONE
 
     cdef int look(self) noexcept nogil:
         cdef rs_record *r = &self.record
         cdef uint32_t kind = rs_transaction_type(r.sys_flag)
         cdef rs_queue_entry *entry
+        cdef rs_counted *counted
         cdef rs_unit unit
         cdef int64_t n = r.queue_offset
         if kind != 0 and kind != RS_FLAG_COMMIT:
@@ -190,13 +205,17 @@ cdef class UnitLook:
             return LOOK_QUEUE
         if entry.next_offset == IGNORED:
             return LOOK_DONE
-        if entry.next_offset == ABSENT:
+        if entry.next_offset == AGREED:
+            rs_dispatch_find(r.properties, &self.found)
+            return LOOK_LISTED if self.found.multi_dispatch.size > 0 else LOOK_DONE
+        if entry.next_offset != LOOKED:
             rs_dispatch_find(r.properties, &self.found)
             if self.found.multi_dispatch.size > 0 or n < 0:
                 return LOOK_MISSING
-            entry.first_unit = min(entry.first_unit, n)
-            entry.unit_limit = max(entry.unit_limit, n)
-            entry.dirty_from += 1
+            counted = &self.counts[entry.next_offset]
+            counted.first = min(counted.first, n)
+            counted.last = max(counted.last, n)
+            counted.count += 1
             return LOOK_DONE
         if n < entry.first_unit or n - entry.first_unit >= entry.unit_limit:
             return LOOK_FILE

@@ -10,11 +10,11 @@ Read in this order:
 - `loop_help`: what that is: new queues and files, gaps, conflicts, further queues of a record.
 - `gap_budget`: how many units the gaps may have that a log explains.
 - `index_filler`: puts the keys that an index missed while it had no room.
-- `first_unit`: which of two records with one queue offset keeps its unit.
-- `generations`: queues whose numbering began again at 0.
+- `generations`: queues whose numbering began again at 0; which of two records with one queue offset
+  keeps its unit.
 - `unit_records`: the record that a unit points to, and whether it has the unit's place.
-- `missing_units`: which records of the log have no unit; `refill` makes the units of these queues;
-  `strangers` finds units that point to records of other queues.
+- `missing_units`: which records of the log have no unit; `refill` makes the units of these queues.
+- `wrong_units`: the other way round: units that point to records of other queues, or to none.
 - `arrival_notifier`: calls a listener when messages arrive.
 
 Every higher floor may import it. One thread at a time dispatches: the worker, or a

@@ -2,11 +2,13 @@
 of a lite topic that expired (D-12). RocketMQ removes the queue's directory; the records stay in the
 log with their old, higher queue offsets.
 
-The queue of the last numbering is the one that counts. A record of an older one has no unit.
+The queue of the last numbering is the one that counts. A record of an older one has no unit. Nor has
+the later one of two records with the same queue offset.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.log.dispatch.unit_records import Find, Unit, holds
@@ -15,7 +17,9 @@ from rocketstore.log.queues.units import PRE_BLANK_SIZE
 if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue import ConsumeQueue
 
-__all__ = ["RUN_MAX", "Restarts", "is_of_older_numbering"]
+__all__ = ["RUN_MAX", "Restarts", "first_stays", "is_of_older_numbering"]
+
+logger = logging.getLogger(__name__)
 
 #: Records in a row, a count, that are a new numbering whatever follows: they are kept in memory.
 RUN_MAX: Final = 1000
@@ -37,6 +41,22 @@ def is_of_older_numbering(
     before = min(queue_offset, end) - 1
     lower = queue.unit(before) if before >= 0 else None
     return lower is not None and lower[0] > physical_offset and holds(queue, before, lower, find)
+
+
+def first_stays(queue: ConsumeQueue, queue_offset: int, physical_offset: int, find: Find) -> bool:
+    """Whether the unit at `queue_offset` belongs to an earlier record with the same queue offset.
+    As in RocketMQ it is kept then, unless it is out of order itself: a later record does not hide a
+    good one."""
+    there, before = queue.unit(queue_offset), queue.unit(queue_offset - 1)
+    if there is None or there[0] >= physical_offset or (before and before[0] > there[0]):
+        return False
+    if not holds(queue, queue_offset, there, find):
+        return False
+    logger.warning(
+        "%s: the records at %d and %d both have queue offset %d: the later one gets no unit",
+        queue.name, there[0], physical_offset, queue_offset,
+    )  # fmt: skip
+    return True
 
 
 class Restarts:

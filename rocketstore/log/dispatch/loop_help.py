@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore._native.dispatch import dispatch_loop as native
 from rocketstore._native.format.codec import decode_properties
-from rocketstore.log.dispatch.first_unit import first_stays
 from rocketstore.log.dispatch.gap_budget import GapBudget
-from rocketstore.log.dispatch.generations import Restarts, is_of_older_numbering
+from rocketstore.log.dispatch.generations import Restarts, first_stays, is_of_older_numbering
 from rocketstore.log.dispatch.unit_records import Unit
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.extension_units import is_address

@@ -1,4 +1,5 @@
-"""Which records of the log have no unit in their queue: the look that an open takes (K-88).
+"""Which records of the log have no unit in their queue: the look that an open and `verify` take
+(K-88).
 
 A queue may lack files or units below the place from which an open dispatches. Then its messages are
 in the log, and no consumer gets them. The look walks the headers of records, natively, and holds
@@ -10,16 +11,16 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketstore._native.dispatch import unit_look as native
 from rocketstore._native.format.codec import decode_properties
 from rocketstore._native.format.scanner import SearchBudget, resynchronise
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.generations import is_of_older_numbering
-from rocketstore.log.dispatch.unit_records import holds
+from rocketstore.log.dispatch.unit_records import Find, holds
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.log.queues.mapping_cache import POINTED_MAX
 from rocketstore.log.queues.multi_dispatch import is_multi_dispatched, record_queues
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.consume_queue import ConsumeQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
-__all__ = ["LOOK_BYTES", "MissingUnits", "find_missing", "looked_at"]
+__all__ = ["LOOK_BYTES", "MissingUnits", "find_missing", "looked_at", "name_missing"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,14 @@ LOOK_BYTES: Final = 256 << 20
 
 #: topic, queue id, queue offset, physical offset, size, properties
 _Record = tuple[bytes, int, int, int, int, bytes]
+#: Called with topic, queue id, queue offset and physical offset of a record that has no unit there.
+OnMissing = Callable[[str, int, int, int], None]
+
+
+class Queues(Protocol):
+    """Where a look finds the queues."""
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None: ...
 
 
 @dataclass(slots=True)
@@ -80,7 +89,7 @@ def find_missing(
 ) -> dict[tuple[str, int], MissingUnits]:
     """What the queues lack of the records that begin in these parts of the log, by queue. `twice`
     gets the records whose unit is that of another record with the same queue offset."""
-    look = _Look(log, queues, ignored_topics)
+    look = _Look(log.find, queues, ignored_topics)
     for begin, end in parts:
         look.walk(begin, end)
     if twice is not None:
@@ -88,25 +97,47 @@ def find_missing(
     return look.found()
 
 
+def name_missing(
+    find: Find,
+    queues: Queues,
+    parts: Sequence[tuple[int, int]],
+    ignored_topics: Sequence[str],
+    on_missing: OnMissing,
+    agreed: Collection[tuple[str, int]],
+) -> None:
+    """The same, one by one in the order of the log: each is passed to `on_missing`. Queues that
+    `agreed` are not looked at."""
+    look = _Look(find, queues, ignored_topics, on_missing, agreed)
+    for begin, end in parts:
+        look.walk(begin, end)
+
+
 class _Look:
     """One look. The native walk stops for what needs Python, and goes on at the same record, or
     after it."""
 
     def __init__(
-        self, log: MappedFileQueue, queues: ConsumeQueueStore, ignored_topics: Sequence[str]
+        self,
+        find: Find,
+        queues: Queues,
+        ignored_topics: Sequence[str],
+        on_missing: OnMissing | None = None,
+        agreed: Collection[tuple[str, int]] = (),
     ) -> None:
-        self._log = log
+        self._find = find
         self._queues = queues
         self._ignored = frozenset(map(os.fsencode, ignored_topics))
         self._native = native.UnitLook()
         self._pointed: OrderedDict[tuple[bytes, int], None] = OrderedDict()  # the oldest first
+        self._on_missing = on_missing
+        self._agreed = agreed
         self._absent: list[tuple[bytes, int]] = []
         self.missing: dict[tuple[str, int], MissingUnits] = {}
         self.twice: dict[tuple[str, int], MissingUnits] = {}
 
     def walk(self, begin: int, end: int) -> None:
         """The records that begin in [begin, end), which lies in one file."""
-        segment = self._log.find(begin)
+        segment = self._find(begin)
         if segment is None:
             return
         budget = SearchBudget()
@@ -131,7 +162,8 @@ class _Look:
     def _add(self, record: _Record) -> None:
         raw, queue_id = record[:2]
         ignored = raw in self._ignored or not is_safe_topic(raw) or queue_id < 0
-        self._native.add_queue(raw, queue_id, ignored=ignored)
+        agreed = (os.fsdecode(raw), queue_id) in self._agreed
+        self._native.add_queue(raw, queue_id, ignored=ignored, agreed=agreed)
 
     def _point(self, record: _Record) -> bool:
         """Shows the native walk where the unit of a record lies; False where no file has it."""
@@ -139,7 +171,7 @@ class _Look:
         queue = self._queues.get(os.fsdecode(raw), queue_id)
         place = None if queue is None or queue_offset < 0 else _place(queue, queue_offset)
         if place is None:
-            if queue is None or _has_no_file(queue):
+            if self._on_missing is None and (queue is None or _has_no_file(queue)):
                 self._native.count_all(raw, queue_id)  # the rest of them natively
                 self._absent.append((raw, queue_id))
             return False
@@ -165,11 +197,14 @@ class _Look:
 
     def _judge(self, topic: str, queue_id: int, queue_offset: int, record: _Record) -> None:
         """Notes that a unit is missing, unless another record rightly has its place."""
-        if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
+        if not 0 <= queue_offset <= QUEUE_OFFSET_MAX or (topic, queue_id) in self._agreed:
             return
         physical_offset, size = record[3:5]
         queue = self._queues.get(topic, queue_id)
         if queue is not None and self._is_taken(queue, queue_offset, physical_offset, size):
+            return
+        if self._on_missing is not None:
+            self._on_missing(topic, queue_id, queue_offset, physical_offset)
             return
         missing = _noted(self.missing, (topic, queue_id), queue_offset, physical_offset)
         missing.parents.add((os.fsdecode(record[0]), record[1]))
@@ -184,12 +219,12 @@ class _Look:
             there = queue.unit(queue_offset)
             if there is not None and there[:2] == (physical_offset, size):
                 return True
-            if there is not None and holds(queue, queue_offset, there, self._log.find):
+            if there is not None and holds(queue, queue_offset, there, self._find):
                 if there[0] < physical_offset:  # else its numbering may have begun again there
                     place = queue.topic, queue.queue_id
                     _noted(self.twice, place, queue_offset, physical_offset)
                 return True
-            return is_of_older_numbering(queue, queue_offset, physical_offset, self._log.find)
+            return is_of_older_numbering(queue, queue_offset, physical_offset, self._find)
         except ReadFailedError:
             return True  # its reader gets the error
 

@@ -140,6 +140,7 @@ class StoreLayout:
 
     @property
     def queue_files(self) -> Path:
+        """Not written any more: `queue_ends` has its digests."""
         return self.own / "queue_files"
 
     @property

@@ -14,7 +14,7 @@ from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.queues.blocked_queues import BlockedQueues
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.directories import QueueDirectories, names_digest, queues_in
-from rocketstore.log.queues.files_stamp import save_stamp
+from rocketstore.log.queues.files_stamp import index_stamp, queues_stamp
 from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.queue_preallocator import FirstFiles, NextFiles, QueuePreallocator
@@ -70,10 +70,10 @@ class ConsumeQueueStore:
 
     def load(self) -> None:
         """Lists every queue that has a directory; its files are opened when they are needed."""
+        self.ends = load_queue_ends(self._layout, without_ends=self._access == "memory")
         if self._access == "memory":
             return
         self.blocked.begin()
-        self.ends = load_queue_ends(self._layout)
         for topic, queue_id, _ in queues_in(self._layout.consume_queue):
             # No object for each yet: for many queues they would cost seconds and megabytes.
             self._queues.setdefault(topic, {})[queue_id] = None
@@ -287,9 +287,9 @@ class ConsumeQueueStore:
             if queue.loaded and queue.max_offset:
                 key = queue_key(queue.topic, queue.queue_id)
                 found[key] = min(queue.max_offset, found.get(key, queue.max_offset))
-        if (ends := self.ends.with_ends(log_end, found)) != self.ends:
+        stamps = queues_stamp(self._layout), index_stamp(self._layout)
+        if (ends := self.ends.with_ends(log_end, found, stamps)) != self.ends:
             save_queue_ends(self._layout, ends)
-        save_stamp(self._layout)
 
     def end_for_puts(self, topic: str, queue_id: int) -> int:
         """Offset of the next message of a queue, from its units.

@@ -1,50 +1,44 @@
-"""`rocketstore/queue_files`: digests of the files of all queues and of the index, as a clean close left
-them (format.md 20.10).
+"""Digests of the files of all queues and of the index, as a clean close left them (format.md 20.10).
 
-An open that finds the same digest knows that nobody has touched these files, for a listing.
-Any other digest only says that they have to be compared with the log: a copy of the store has other
-times, too.
+`saved_ends` keeps them. An open that finds the same digest knows that nobody has touched these
+files, for a listing. Any other digest only says that they have to be compared with the log: a copy
+of the store has other times, too.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.checkpoint_slots import crc32c
-from rocketstore.log.layout.atomic_files import read_state_file, write_state_file
 from rocketstore.log.queues.directories import queues_in
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["is_untouched", "save_stamp"]
+__all__ = ["Stamp", "index_stamp", "queues_stamp"]
 
-logger = logging.getLogger(__name__)
-
-MAX_BYTES: Final = 64
+#: Number and CRC-32C of the names, sizes and times of files and directories.
+Stamp = tuple[int, int]
 #: Queues whose files are looked at, a count; of more queues only the directories are: then a change
 #: inside a file does not show.
 QUEUES_MAX: Final = 2_000
 
 
-def _queues(layout: StoreLayout) -> str:
+def queues_stamp(layout: StoreLayout) -> Stamp:
+    """Of the queues. Raises OSError."""
     paths = [path for _, _, path in queues_in(layout.consume_queue)]
-    return _line(paths, os.fspath(layout.root), inside=len(paths) <= QUEUES_MAX)
+    return _stamp(paths, os.fspath(layout.root), inside=len(paths) <= QUEUES_MAX)
 
 
-def _index(layout: StoreLayout) -> str:
+def index_stamp(layout: StoreLayout) -> Stamp:
+    """Of the index. Raises OSError."""
     paths = filter(os.path.isdir, [os.fspath(layout.index)])
-    return _line(paths, os.fspath(layout.root), inside=True)
+    return _stamp(paths, os.fspath(layout.root), inside=True)
 
 
-#: Each line of the file: number and digest of the names, sizes and times of files and directories.
-LINES: Final = {"queues": _queues, "index": _index}
-
-
-def _line(directories: Iterable[str], root: str, *, inside: bool) -> str:
+def _stamp(directories: Iterable[str], root: str, *, inside: bool) -> Stamp:
     rows = []
     for path in directories:
         rows.append(_row(path, os.lstat(path)))
@@ -54,31 +48,8 @@ def _line(directories: Iterable[str], root: str, *, inside: bool) -> str:
                     _row(entry.path, entry.stat(follow_symlinks=False)) for entry in entries
                 )
     text = "\n".join(row.removeprefix(root) for row in rows)
-    return f"2 {len(rows)} {crc32c(text.encode('utf-8', 'surrogateescape')):08x}\n"
+    return len(rows), crc32c(text.encode("utf-8", "surrogateescape"))
 
 
 def _row(path: str, found: os.stat_result) -> str:
     return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
-
-
-def is_untouched(layout: StoreLayout, part: Literal["queues", "index"] = "queues") -> bool:
-    """Whether the files of the queues, or of the index, are as the last clean close left them."""
-    try:
-        saved = read_state_file(layout.queue_files, MAX_BYTES).decode("ascii").splitlines(True)
-        return dict(zip(LINES, saved, strict=False)).get(part) == LINES[part](layout)
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError) as error:
-        logger.warning("%s is no use: %s", layout.queue_files, error)
-        return False
-
-
-def save_stamp(layout: StoreLayout) -> None:
-    """At a clean close, when all units are durable. Raises OSError."""
-    stamp = "".join(line(layout) for line in LINES.values())
-    try:
-        if read_state_file(layout.queue_files, MAX_BYTES) == stamp.encode():
-            return
-    except (OSError, ValueError):
-        pass
-    write_state_file(layout, layout.queue_files, stamp)

@@ -1,8 +1,9 @@
-"""`rocketstore/queue_ends`: where queues ended when the store was closed (format.md 20.9).
+"""`rocketstore/queue_ends`: what a clean close knew of queues and index (format.md 20.9).
 
 A clean open does not look into the directories of its queues, since there may be many. A queue that
 ends below its saved end has lost files or units; its first use finds that. Queues may have grown
-since, so saved ends are lower bounds. A queue that no close has seen has none.
+since, so saved ends are lower bounds. A queue that no close has seen has none. The digests of files
+(`files_stamp`) hold until the first change after that close.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.queues.files_stamp import Stamp, index_stamp, queues_stamp
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 
 if TYPE_CHECKING:
@@ -37,12 +39,18 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 MAGIC: Final = b"RSQE"
-VERSION: Final = 1
-MAX_BYTES: Final = 16 << 20
+VERSION: Final = 2
+#: The same without digests; the tree wrote it before.
+WITHOUT_STAMPS: Final = 1
+MAX_BYTES: Final = 64 << 20
 #: Magic, version, `log_end`, count of rows.
 HEADER: Final = struct.Struct(">4sIqq")
 #: A row, bytes: key and end.
 ROW_BYTES: Final = 16
+#: After the rows: the digests of queues and index.
+STAMPS: Final = struct.Struct(">qIqI")
+#: That of no files: no digest is known.
+UNKNOWN: Final = (-1, 0)
 
 
 def queue_key(topic: str, queue_id: int) -> int:
@@ -53,15 +61,22 @@ def queue_key(topic: str, queue_id: int) -> int:
 
 
 class QueueEnds:
-    """Lower bounds of queue ends, of a log that was durable up to `log_end`.
+    """Lower bounds of queue ends, of a log that was durable up to `log_end`; the digests of the
+    files of queues and index at that time.
 
     Two sorted arrays: a store may have a million queues.
     """
 
-    def __init__(self, log_end: int = 0, ends: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        log_end: int = 0,
+        ends: Mapping[int, int] | None = None,
+        stamps: tuple[Stamp, Stamp] = (UNKNOWN, UNKNOWN),
+    ) -> None:
         """`ends`: by `queue_key`."""
         ends = ends or {}
         self.log_end = log_end
+        self.stamps = stamps
         self._keys = array("Q", sorted(ends))
         self._ends = array("q", [ends[key] for key in self._keys])
 
@@ -69,9 +84,10 @@ class QueueEnds:
         return len(self._keys)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueueEnds) and (self.log_end, self._keys, self._ends) == (
-            other.log_end, other._keys, other._ends
-        )  # fmt: skip
+        return isinstance(other, QueueEnds) and self._parts() == other._parts()
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.log_end, self._keys, self._ends, self.stamps
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -84,16 +100,27 @@ class QueueEnds:
         end = self._ends[at] if at < len(self) and self._keys[at] == key else 0
         return end if 0 <= end <= QUEUE_OFFSET_MAX + 1 else 0
 
-    def with_ends(self, log_end: int, ends: Mapping[int, int]) -> QueueEnds:
-        """The same with other ends for some queues, of the log as it is now."""
+    def queues_untouched(self, layout: StoreLayout) -> bool:
+        """Whether the files of the queues are as that close left them."""
+        return _is(self.stamps[0], queues_stamp, layout)
+
+    def index_untouched(self, layout: StoreLayout) -> bool:
+        """The same of the files of the index."""
+        return _is(self.stamps[1], index_stamp, layout)
+
+    def with_ends(
+        self, log_end: int, ends: Mapping[int, int], stamps: tuple[Stamp, Stamp]
+    ) -> QueueEnds:
+        """The same with other ends for some queues, of log and files as they are now."""
         known = dict(zip(self._keys, self._ends, strict=True))
-        return QueueEnds(log_end, {**known, **ends})
+        return QueueEnds(log_end, {**known, **ends}, stamps)
 
     def pack(self) -> bytes:
         rows = array("Q", bytes(2 * self._keys.itemsize * len(self)))
         rows[0::2] = self._keys
         rows[1::2] = array("Q", self._ends.tobytes())
         data = HEADER.pack(MAGIC, VERSION, self.log_end, len(self)) + _big_endian(rows).tobytes()
+        data += STAMPS.pack(*self.stamps[0], *self.stamps[1])
         return data + crc32c(data).to_bytes(4, "big")
 
     @staticmethod
@@ -102,13 +129,24 @@ class QueueEnds:
         if len(data) < HEADER.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
             raise ValueError("its checksum does not hold")
         magic, version, log_end, count = HEADER.unpack_from(data)
-        wanted = HEADER.size + count * ROW_BYTES + 4
-        if (magic, version) != (MAGIC, VERSION) or len(data) != wanted:
+        end = HEADER.size + count * ROW_BYTES
+        wanted = end + 4 + (STAMPS.size if version == VERSION else 0)
+        if magic != MAGIC or version not in (WITHOUT_STAMPS, VERSION) or len(data) != wanted:
             raise ValueError(f"it is not of version {VERSION}")
-        rows = _big_endian(array("Q", data[HEADER.size : -4]))
         found = QueueEnds(log_end)
+        if version == VERSION:
+            stamps = STAMPS.unpack_from(data, end)
+            found.stamps = stamps[:2], stamps[2:]
+        rows = _big_endian(array("Q", data[HEADER.size : end]))
         found._keys, found._ends = rows[0::2], array("q", rows[1::2].tobytes())
         return found
+
+
+def _is(stamp: Stamp, stamp_of: Callable[[StoreLayout], Stamp], layout: StoreLayout) -> bool:
+    try:
+        return stamp_of(layout) == stamp
+    except OSError:
+        return False
 
 
 def _big_endian(numbers: array[int]) -> array[int]:
@@ -117,10 +155,12 @@ def _big_endian(numbers: array[int]) -> array[int]:
     return numbers
 
 
-def load_queue_ends(layout: StoreLayout) -> QueueEnds:
-    """The ends that the last close wrote; none if the file is missing or unreadable."""
+def load_queue_ends(layout: StoreLayout, *, without_ends: bool = False) -> QueueEnds:
+    """What the last close wrote; nothing if the file is missing or unreadable. `without_ends`: its
+    digests alone, for queues that are made in memory."""
     try:
-        return QueueEnds.unpack(read_state_file(layout.queue_ends, MAX_BYTES))
+        found = QueueEnds.unpack(read_state_file(layout.queue_ends, MAX_BYTES))
+        return QueueEnds(stamps=found.stamps) if without_ends else found
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
@@ -131,6 +171,7 @@ def load_queue_ends(layout: StoreLayout) -> QueueEnds:
 def save_queue_ends(layout: StoreLayout, ends: QueueEnds) -> None:
     """Replaces the file. The caller has synced the units below these ends."""
     write_state_file(layout, layout.queue_ends, ends.pack())
+    remove_state_file(layout.queue_files)
 
 
 def drop_queue_ends(layout: StoreLayout) -> None:

@@ -16,7 +16,6 @@ Read in this order:
 - `broker_state`: sets timers and RocksDB of a broker aside that speak of lost records.
 - `progress`: what a recovery that is killed leaves for the next one.
 - `report`: what was found and done; `losses` names the lost messages by the units of their queues.
-- `unreadable`: names the messages whose units point to no record, where the caller asks for it.
 - `hidden_messages`: makes the units that the queues lack for messages of the log;
   `returned_topics` names queues that a broker may have deleted.
 - `missing_segments`, `batches`: the same questions for a log that is only read.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.missing_units import MissingUnits, find_missing, looked_at
 from rocketstore.log.dispatch.refill import refill
-from rocketstore.log.dispatch.strangers import take_out_strangers
+from rocketstore.log.dispatch.wrong_units import take_out_units_of_others
 from rocketstore.log.read.batch_queue import batch_topics
 from rocketstore.log.recovery.report import RecoveryReport, RefilledQueue, UnplacedMessages
 
@@ -55,7 +55,7 @@ def refill_queues(
     missing there, or where a queue may lack a file. `on_change`: called before a queue changes.
     """
     begin, ignored = report.begin, batch_topics(layout)
-    take_out_strangers(log, queues, begin, on_change)
+    take_out_units_of_others(log, queues, begin, on_change)
     if begin >= end:
         return report
     whole = whole or any(
@@ -76,7 +76,9 @@ def refill_queues(
         delay_level_ms=delay_level_ms, ignored_topics=ignored, gaps=gaps,
         writes=log.access == "write",
     )  # fmt: skip
-    take_out_strangers(log, queues, begin, on_change)  # what lies after the units that were made
+    take_out_units_of_others(
+        log, queues, begin, on_change
+    )  # what lies after the units that were made
     left = find_missing(log, queues, parts, ignored)
     made = {
         place: one.count - (left[place].count if place in left else 0)

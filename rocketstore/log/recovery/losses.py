@@ -15,7 +15,7 @@ names its log (`log_place`): a log may grow again before anybody looks.
 | offsets of groups, with their journal | by `ConsumerOffsets.clamp`: to the end of the queue |
 | what was shipped | emptied here: nothing shows any more that the log goes on its archives |
 | bookmarks | each compares its own record |
-| queues, index, unique ids, `queue_ends`, `queue_files` | recovery makes them from the log |
+| queues, index, unique ids, `queue_ends` | recovery makes them from the log |
 | `positions`, `blocked_queues`, `recovery.json`, `cut.json` | each open writes or ends them |
 | `replication.json` | its epochs end where the log ends; the last bytes are compared |
 """
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.dispatch.wrong_units import units_of_no_record
 from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, SIZE_MAX
 from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, RecoveryReport
@@ -45,6 +46,7 @@ __all__ = [
     "forget_delays",
     "lost_messages",
     "take_back",
+    "unreadable_messages",
     "with_guesses",
     "with_losses",
     "with_set_back",
@@ -138,6 +140,39 @@ def _by_kind(ranges: Iterable[Range]) -> list[Kind]:
         bounds = np.array(sorted(parts), dtype=np.int64)
         found.append((why, bounds[:, 0], np.maximum.accumulate(bounds[:, 1])))
     return found
+
+
+def unreadable_messages(
+    queues: ConsumeQueueStore, log: MappedFileQueue, report: RecoveryReport
+) -> tuple[LostMessages, ...]:
+    """The messages of all queues that no reader gets, since their units point to no record, without
+    those that `report` names already: they were lost below the place from which it walked the log.
+    Relies on: all is dispatched that can be. Only a caller that asks for it pays for this look."""
+    known = [(one.start, one.end) for one in report.damage]
+    if report.missing:
+        known += log.gaps
+    found = []
+    for queue in queues.all():
+        try:
+            numbers = [
+                number
+                for number, offset in units_of_no_record(log, queue, report.begin, report.end)
+                if not any(low <= offset < high for low, high in known)
+            ]
+        except (ReadFailedError, OSError):  # its reader gets the error
+            continue
+        if numbers:
+            found.append(
+                LostMessages(
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    first=numbers[0],
+                    last=numbers[-1],
+                    count=len(numbers),
+                    why="damaged",
+                )
+            )
+    return tuple(sorted(found, key=lambda one: (one.topic, one.queue_id)))
 
 
 def with_losses(report: RecoveryReport, lost: tuple[LostMessages, ...]) -> RecoveryReport:

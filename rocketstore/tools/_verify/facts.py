@@ -45,13 +45,12 @@ class Scope:
 @dataclass(slots=True)
 class QueueFacts:
     """What the log says about one queue: its first and its next queue offset, and its records.
-    `waiting` of these may have no unit yet. `gaps`: what no record has: `repair` gave it up, or it is
-    a gap up to the offset of a group (D-17), and the queue has to agree."""
+    `gaps`: what no record has: `repair` gave it up, or it is a gap up to the offset of a group
+    (D-17), and the queue has to agree."""
 
     first: int
     next: int
     records: int
-    waiting: int = 0
     gaps: list[LostUnits] = field(default_factory=list)
     #: Records that count up from 0 after others, a count: the numbering begins again with them,
     #: unless the old one goes on (D-12). File and position of the first one.

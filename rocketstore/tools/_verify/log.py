@@ -305,10 +305,10 @@ class _Walk:
         wrong."""
         if message.sys_flag & TRANSACTION_TYPE not in IN_QUEUES:
             return
-        waits = self._scope.waits(message)
         if message.sys_flag & INNER_BATCH:
             # Inner batches count messages, not records, and have batch queues (format 4.2).
             place = (message.topic, message.queue_id)
+            waits = self._scope.waits(message)
             for counts in (self._facts.batches, self._facts.waiting_batches)[: 1 + waits]:
                 counts[place] = counts.get(place, 0) + 1
             return
@@ -327,7 +327,7 @@ class _Walk:
                     (topic, queue_id, queue_offset, message.store_timestamp_ms)
                 )
             if known is None:
-                new = QueueFacts(queue_offset, queue_offset + 1, 1, int(waits))
+                new = QueueFacts(queue_offset, queue_offset + 1, 1)
                 self._facts.queues[topic, queue_id] = new
                 continue
             jumped = known.gaps and known.gaps[-1].end == known.next - 1
@@ -344,4 +344,3 @@ class _Walk:
                 continue  # another record has the unit: a dispatcher gives it to the first one
             known.next = queue_offset + 1
             known.records += 1
-            known.waiting += waits

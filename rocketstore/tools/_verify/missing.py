@@ -13,6 +13,7 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.log.recovery.returned_topics import broker_topics
+from rocketstore.tools._verify.hidden import find_hidden
 from rocketstore.tools.filler_records import is_pointed_filler
 from rocketstore.values.plural import counted
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.facts import LogFacts, LostUnits
+    from rocketstore.tools._verify.facts import LogFacts, LostUnits, Scope
     from rocketstore.tools._verify.queues import QueueSeen
     from rocketstore.tools.report import Findings
 
@@ -33,34 +34,38 @@ def compare_queues(
     layout: StoreLayout,
     seen: list[QueueSeen],
     facts: LogFacts,
+    scope: Scope,
     findings: Findings,
-) -> dict[tuple[str, int], int]:
+) -> None:
     """Every record has its unit: none is missing before, between or after the others, but for those
-    that may wait for one. The queues that hide some, and where each ends."""
+    that may wait for one. Units that are wrong were named before."""
     found = {(queue.topic, queue.queue_id): queue for queue in seen}
-    hiding, known_topics = {}, broker_topics(layout)
-    for (topic, queue_id), known in facts.queues.items():
-        queue = found.get((topic, queue_id))
-        end = matching = wrong = 0
-        if queue is not None:
-            end, matching = queue.next, queue.matching
-            wrong = queue.bad - len(facts.losses.offsets.get((topic, queue_id), ()))
-        without = known.records - matching - wrong
-        after = min(max(0, without), max(0, known.next - max(end, known.first)))
-        waiting = min(after, known.waiting)
-        findings.counts.undispatched += waiting
-        without -= waiting
-        if without > 0:
-            text = f"{counted(without, 'record')} without a unit; "
+    agreed = {
+        place
+        for place, queue in found.items()
+        if place in facts.queues and queue.matching == facts.queues[place].records and not queue.bad
+    }
+    if len(agreed) == len(facts.queues):
+        return
+    ends, known_topics = (
+        {place: queue.next for place, queue in found.items()},
+        broker_topics(layout),
+    )
+    hidden = find_hidden(layout, facts, scope, ends, findings, agreed)
+    findings.hidden = hidden.messages()
+    for one in findings.hidden:
+        place = topic, queue_id = one.topic, one.queue_id
+        queue, known = found.get(place), facts.queues[place]
+        end = 0 if queue is None else queue.next
+        wrong = 0 if queue is None else queue.bad - len(facts.losses.offsets.get(place, ()))
+        if one.count > wrong:
+            text = f"{counted(one.count - wrong, 'record')} without a unit; "
             text += f"the log has {known.first} … {known.next - 1}"
-            where = str(layout.queue_directory(topic, queue_id))
             text += f", the queue ends at {end}"
             if queue is None and known_topics is not None and topic not in known_topics:
                 text += "; topics.json lacks the topic, so a broker may have deleted it"
+            where = str(layout.queue_directory(topic, queue_id))
             findings.add("derived", where, end * UNIT_SIZE, text, code="hidden")
-        if without > 0 or wrong > 0:
-            hiding[topic, queue_id] = end
-    return hiding
 
 
 def check_lost(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:

@@ -262,3 +262,12 @@ def test_random_pieces_of_queues_hide_what_verify_names(tmp_path: Path, rng: ran
         told = [one.reason.split()[0] for one in report.faults if one.code == "hidden"]
         assert hidden == sum(map(int, told))
         assert hidden >= 80 - len(there), report
+
+
+def test_further_queues_of_records_whose_own_queue_is_whole(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_small(root, multi_dispatch_enabled=True, light_queue_enabled=True) as store:
+        for _ in range(3):
+            store.put_message("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})
+    shutil.rmtree(root / "consumequeue" / "%LMQ%a")
+    assert named(verify(root).hidden_messages) == {("%LMQ%a", 0, 0, 2, 3)}

@@ -94,6 +94,17 @@ def test_a_queue_offset_that_comes_twice_hides_no_other_message(
     assert f"and {twice.physical_offset} both have queue offset {again}" in caplog.text
 
 
+def test_a_queue_offset_of_a_further_queue_stays(tmp_path: Path) -> None:
+    """A record that names the queue among its further ones comes first, too."""
+    made = MadeStore(tmp_path / "made")
+    for number in (0, 1):
+        further = {"INNER_MULTI_DISPATCH": "%LMQ%q", "INNER_MULTI_QUEUE_OFFSET": str(number)}
+        made.put("orders", body=b"%d" % number, properties=further)
+    made.put("%LMQ%q", body=b"again", queue_offset=1)
+    with rocketstore.open(made.root, **SMALL) as store:
+        assert [message.body for message in store.consumer("%LMQ%q")] == [b"0", b"1"]
+
+
 def test_a_queue_offset_too_far_ahead_hides_none_behind_it(tmp_path: Path) -> None:
     """The record that has it stands out of order: where the right one comes, that takes its place."""
     made = MadeStore(tmp_path / "made")

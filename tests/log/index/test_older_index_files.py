@@ -10,7 +10,8 @@ import pytest
 
 import rocketstore
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.queues.files_stamp import is_untouched
+from rocketstore.log.queues.files_stamp import index_stamp, queues_stamp
+from rocketstore.log.queues.saved_ends import load_queue_ends
 
 COUNT = 30
 
@@ -51,10 +52,10 @@ def test_keys_are_found(tmp_path: Path, which: str, times: str, mode: Literal["r
 def test_an_index_that_nobody_touched_is_not_looked_at(tmp_path: Path) -> None:
     """The digest that a clean close notes is that of the next open, in whatever directory the store is."""
     put_day(tmp_path / "store", 0)
-    moved = (tmp_path / "store").rename(tmp_path / "moved")
-    assert is_untouched(StoreLayout(moved), "index")
-    put_day(moved, 1)
-    assert is_untouched(StoreLayout(moved), "index")
-    max((moved / "index").iterdir()).touch()
-    assert not is_untouched(StoreLayout(moved), "index")
-    assert is_untouched(StoreLayout(moved), "queues")
+    layout = StoreLayout((tmp_path / "store").rename(tmp_path / "moved"))
+    for number in range(2):
+        assert load_queue_ends(layout).stamps == (queues_stamp(layout), index_stamp(layout))
+        put_day(layout.root, number + 1)
+    max(layout.index.iterdir()).touch()
+    queues, index = load_queue_ends(layout).stamps
+    assert (queues == queues_stamp(layout), index == index_stamp(layout)) == (True, False)

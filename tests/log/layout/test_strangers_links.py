@@ -44,7 +44,6 @@ NAMES = [
     "rocketstore/positions",
     "rocketstore/quarantine/",
     "rocketstore/queue_ends",
-    "rocketstore/queue_files",
     "rocketstore/rebuild/",
     "rocketstore/recovery.json",
     "rocketstore/removal",
