@@ -16,7 +16,6 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import StoreClosedError, StoreLockedError
-from rocketstore.aio.loop_port import THREADS
 from tests.aio.loops import Disk, Slow, happens, open_small, run, turns
 from tests.support.small_store import everything
 
@@ -294,50 +293,6 @@ def test_a_cancelled_put_that_a_thread_goes_on_with_is_not_overtaken(tmp_path: P
         kinds = [b"slow", b"put", b"batch", b"message"]
         expected = [b"%s %d" % (kind, number) for number in range(3) for kind in kinds]
         assert [m.body for m in everything(store, "t")] == [*expected, b"last"]
-
-
-def test_a_put_that_is_cancelled_before_a_thread_begins_is_not_put(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_small(tmp_path) as store:
-            writer = store.writer("t")
-            await writer.put(b"0")
-            gate = threading.Event()
-            busy = [store._port.start(gate.wait, 20) for _ in range(THREADS)]
-            batch = asyncio.create_task(writer.put_batch([b"gone"]))
-            behind = writer.put(b"behind")
-            await turns(20)
-            batch.cancel()
-            await turns()
-            gate.set()
-            await asyncio.gather(*busy)
-            await asyncio.gather(batch, behind, return_exceptions=True)
-            assert batch.cancelled()
-            assert [m.body async for m in store.consumer("t")] == [b"0", b"behind"]
-
-    run(main)
-
-
-def test_a_loop_that_ends_cancels_what_stands_in_line(tmp_path: Path) -> None:
-    """What a thread has begun is made, and the puts that follow it are not."""
-    bodies = Slow(b"begun")
-    waiting: list[Any] = []
-
-    async def main() -> None:
-        store = await rocketstore.aio.open(tmp_path, **BIG)
-        writer = store.writer("t")
-        await writer.put(b"0")
-        waiting.append(asyncio.ensure_future(writer.put_batch(bodies)))
-        waiting[0].add_done_callback(lambda _: bodies.there.set())  # the loop waits for the thread
-        await happens(bodies.reached.is_set)
-        waiting.extend(writer.put(b"%d" % n) for n in range(3))
-        waiting.append(store)
-
-    run(main)
-    *puts, store = waiting
-    assert all(put.cancelled() for put in puts)
-    store.blocking.close()
-    with rocketstore.open(tmp_path) as opened:
-        assert [m.body for m in everything(opened, "t")] == [b"0", b"begun"]
 
 
 def test_flush_leaves_nothing_in_flight(tmp_path: Path) -> None:

@@ -258,8 +258,8 @@ def test_the_progress_passes_no_commit_that_is_not_on_disk(
     one.commit_offsets(consumer, {0: 1})
     real = commits.Commits._wait
 
-    def wait(self: Any, end_offset: int, level: int) -> None:
-        real(self, end_offset, level)
+    def wait(self: Any, end_offset: int) -> None:
+        real(self, end_offset)
         if later.outcome is None:
             later._appended = self.append(later.id, tuple(later._copies), {})
             later._outcome = "commit"
