@@ -58,7 +58,7 @@ def test_a_whole_broker_is_copied(
     for name in ("replayed", "compacted", "imported"):
         assert [m.body for m in everything(tmp_path / name)] == [b"one", b"two"]
     told = f"left out: {HALVES} (1 messages), {DELAYED} (3 messages)"
-    messages = [r.getMessage() for r in caplog.records if r.name.endswith("system_topics")]
+    messages = [r.getMessage() for r in caplog.records if r.name.endswith("jobs.writing")]
     assert [told in message for message in messages] == [True] * 3
     remedies = [message.rpartition("; ")[2] for message in messages]
     by_directory = "import the directory topic=… of each with the argument topic to have them"
