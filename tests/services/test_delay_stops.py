@@ -252,6 +252,7 @@ def test_one_changed_digit_skips_no_message(
     file_of(path).write_text(text.replace("\t1:1", "\t1:3"))
     clock.advance(1)
     with open_small(path, clock=clock) as store:
+        wait_until(lambda: len(bodies(store)) >= 5)
         idle(store)
         assert bodies(store) == [b"%d" % n for n in range(5)]
 
