@@ -119,6 +119,8 @@ class Expectation:
         # One whose put did not return may have been stored all the same.
         self.late = {body: at for body, at in self.late.items() if at <= end}
         self.cancelled = {body: at for body, at in self.cancelled.items() if at <= end}
+        if self.repeated is not None and self.repeated > end:
+            self.repeated = None
         self.places = {at: place for at, place in self.places.items() if at < end}
         self.begin = self.begin_wanted = mark["begin"]
         self.offsets = {name: [offset] for name, offset in mark["offsets"].items()}

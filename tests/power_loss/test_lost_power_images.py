@@ -11,6 +11,7 @@ import pytest
 
 from tests.power_loss.campaign import Batch, run_batch
 from tests.power_loss.disk import PAGE, Disk
+from tests.power_loss.expectation import Expectation
 from tests.power_loss.images import Image, take_image
 from tests.power_loss.recording import Recorder
 from tests.power_loss.trace import Event, Kind
@@ -29,6 +30,15 @@ def test_images_of_every_workload(tmp_path: Path, random_seed: int) -> None:
     tally = run_batch(Batch(seed, 4 * 4 * len(WORKLOADS), tuple(WORKLOADS), str(tmp_path / "kept")))
     assert set(tally.images) == set(WORKLOADS)
     assert tally.failures == []
+
+
+@pytest.mark.parametrize(("end", "expected"), [(100, 90), (90, 90), (80, None)])
+def test_what_an_open_does_not_show_is_expected_no_more(end: int, expected: int | None) -> None:
+    """A loss of power may take what was promised of the system only, and the log goes on there."""
+    store = Expectation(options={})
+    store.note({"what": "repeated", "end": 90, "durability": "os"})
+    store.note({"what": "opened", "queues": {}, "end": end, "begin": 0, "offsets": {}})
+    assert store.repeated == expected
 
 
 def test_the_last_state_of_a_trace_is_what_lies_there(tmp_path: Path, random_seed: int) -> None:

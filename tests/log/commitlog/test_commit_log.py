@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from rocketstore import BackpressureError, MissingSegmentsError, StoreFailedError
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from tests.support.file_tools import created
@@ -256,3 +258,30 @@ def test_a_segment_that_was_made_ahead_goes_with_both_its_names(tmp_path: Path) 
         assert len(list((tmp_path / "rocketstore" / "live").iterdir())) == 2
     assert list((tmp_path / "rocketstore" / "live").iterdir()) == []
     assert len(list((tmp_path / "commitlog").iterdir())) == 1
+
+
+def test_a_roll_that_failed_goes_on_in_the_segment_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-16: the put that was refused leaves no file between two segments of the log."""
+    with open_small(tmp_path, durability="os") as store:
+        put_many(store.writer("t"), 1, SEGMENT // 8)
+        live, failed = parts(store).live, []
+        add = live.add
+
+        def fail_once(file: MappedFile) -> None:
+            if not failed:
+                failed.append(file.start_offset)
+                raise OSError(errno.EIO, "Input/output error")
+            add(file)
+
+        monkeypatch.setattr(live, "add", fail_once)
+        with pytest.raises(OSError, match="Input/output"):
+            put_many(store.writer("t"), 20, SEGMENT // 8)
+        assert failed == [SEGMENT]
+        put_many(store.writer("t"), 20, SEGMENT // 8)
+        files = parts(store).commit_log.queue.files
+        used = [file for file in files if file.start_offset < store.end_offset]
+        assert [file.start_offset for file in used] == [n * SEGMENT for n in range(len(used))]
+        assert len(used) > 3
+        assert all(any(file.read(0, 8)) for file in used)
