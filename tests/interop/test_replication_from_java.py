@@ -22,6 +22,7 @@ from tests.interop.oracle import Oracle, OracleStore
 from tests.interop.views import Tally, of_oracle, of_ours
 from tests.replication.cutting_proxy import CuttingProxy
 from tests.support.ports import free_port
+from tests.support.small_store import engine_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -65,7 +66,7 @@ def open_copy(
 
 
 def service_of(copy: Store) -> ReplicaService:
-    service = copy._engine.guests.made(ReplicaService)  # type: ignore[attr-defined]
+    service = engine_of(copy).guests.made(ReplicaService)
     assert isinstance(service, ReplicaService)
     return service
 

@@ -21,7 +21,7 @@ from rocketstore.services.retention import service as retention_service
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import TOPIC, bodies, crash, file_of
 from tests.support.retention_tools import ALL, fill
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.striking import at_each_line
 from tests.support.waiting import wait_until
 
@@ -266,9 +266,9 @@ def test_a_close_does_not_wait_for_a_long_look_at_the_log(
 def test_a_put_while_the_store_closes(tmp_path: Path, clock: ManualClock) -> None:
     """Its message is stored, so the put does not fail because delivery does not begin any more."""
     with open_small(tmp_path, clock=clock) as store:
-        store._engine.guests.stop()
+        engine_of(store).guests.stop()
         with pytest.raises(StoreClosedError):
-            service.deliver_in(store._engine)
+            service.deliver_in(engine_of(store))
         store.writer("orders").put(b"x", delay_level=1)
     clock.advance(1)
     with open_small(tmp_path, clock=clock) as store:

@@ -27,6 +27,7 @@ from tests.support.retention_tools import ALL, NEVER, SOON, comes_true, fill, us
 from tests.support.small_store import (
     SEGMENT,
     dispatched,
+    engine_of,
     everything,
     no_dispatch,
     open_small,
@@ -202,7 +203,7 @@ def test_groups(tmp_path: Path) -> None:
             return store.retention.plan(rule).new_begin_offset
 
         def to(group: str, offsets: dict[int, int]) -> None:
-            store._engine.offsets.commit("orders", group, offsets, 0, lambda end: None)
+            engine_of(store).offsets.commit("orders", group, offsets, 0, lambda end: None)
 
         with store.consumer("orders", queue_id=0) as consumer:
             offset = {message.queue_offset: message.physical_offset for message in consumer}
@@ -257,7 +258,7 @@ def test_archives(tmp_path: Path) -> None:
 
 def test_services(tmp_path: Path) -> None:
     with fill(open_small(tmp_path)) as store:
-        guests: Any = store._engine.guests  # type: ignore[attr-defined]
+        guests: Any = engine_of(store).guests
         guests.hold("timers", lambda: 3 * SEGMENT + 1)
         guests.hold("nothing", lambda: None)
         plan = store.retention.run(ALL)

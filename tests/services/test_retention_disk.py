@@ -21,6 +21,7 @@ from tests.filesystems import disks
 from tests.support.retention_tools import NEVER, Disk, comes_true, fill, used
 from tests.support.small_store import (
     SEGMENT,
+    engine_of,
     everything,
     open_small,
 )
@@ -120,7 +121,7 @@ def test_removed_files_that_are_mapped_are_no_reason_to_remove_more(
         kept = everything(store)[:20]
         assert store.retention.run(rule).count == 5
         disk.others += 5 * SEGMENT
-        files = store._engine.reader.source.segments()
+        files = engine_of(store).reader.source.segments()
         held, processes = store.retention._keeper._removed.held(files)
         assert held >= SEGMENT
         assert len(processes) == 1

@@ -16,7 +16,7 @@ from rocketstore.log.worker import Worker
 from tests.power_loss.oracle import leave
 from tests.support.copies import copy_if_there
 from tests.support.paths import ROOT
-from tests.support.small_store import everything, open_still
+from tests.support.small_store import engine_of, everything, open_still
 from tests.support.transactions import (
     ALL,
     BIG,
@@ -48,14 +48,14 @@ def test_a_stop_at_any_step_leaves_all_or_nothing(
         tx.put("else", b"")
     with monkeypatch.context() as patch:
         if step == "_hold":
-            patch.setattr(store._engine.offsets, "commit_moves", died)
+            patch.setattr(engine_of(store).offsets, "commit_moves", died)
         elif step:
             patch.setattr(commits.Commits, step, died)
         try:
             work(store)
         except Died:
             assert step
-        store._engine.guests._made.clear()  # its stop would do the rest
+        engine_of(store).guests._made.clear()  # its stop would do the rest
         leave(store)
     for _ in range(2):
         with open_small(tmp_path) as store:
@@ -67,13 +67,14 @@ import os, signal, sys
 from pathlib import Path
 from rocketstore.services.transactions import commits
 from rocketstore.consuming import group_offsets
+from tests.support.small_store import engine_of
 from tests.support.transactions import open_small, work
 
 path, step = Path(sys.argv[1]), sys.argv[2]
 kill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 store = open_small(path, durability=sys.argv[3])
 if step == "journal":
-    store._engine.offsets._journal.add = kill
+    engine_of(store).offsets._journal.add = kill
 elif step != "end":
     setattr(commits.Commits, step, kill)
 work(store)
@@ -124,7 +125,9 @@ def test_a_log_that_ends_anywhere_in_a_commit_has_all_of_it_or_nothing(tmp_path:
         for _ in range(2):
             with open_small(image) as store:
                 assert state(store) == want
-                assert store._engine.offsets.get(RECORDS, GROUP) == ({0: 1} if want is ALL else {})
+                assert engine_of(store).offsets.get(RECORDS, GROUP) == (
+                    {0: 1} if want is ALL else {}
+                )
         shutil.rmtree(image)
 
 
@@ -137,7 +140,7 @@ def test_a_crash_while_the_open_finishes_one_puts_no_copy_twice(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
     for step in ("_settle", "_copies_there"):
         with monkeypatch.context() as patch:
@@ -159,7 +162,7 @@ def test_an_open_finishes_one_in_its_own_thread(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "start", lambda _: None)
@@ -178,10 +181,10 @@ def test_what_a_group_has_stored_since_counts(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-    store._engine.offsets.moving = {}
+    engine_of(store).offsets.moving = {}
     with store.consumer("in", group="work") as consumer:
         consumer.commit({0: 2})
-    store._engine.guests._made.clear()
+    engine_of(store).guests._made.clear()
     leave(store)
     with open_small(tmp_path) as store:
         assert state(store) == (THREE, THREE, 2)
@@ -199,7 +202,7 @@ def test_several_that_are_not_done_follow_each_other(
                     tx.put("out", b"%d" % n)
                     consumer.poll(1)
                     tx.commit_offsets(consumer)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
     with open_small(tmp_path) as store:
         assert state(store) == ([b"0", b"1", b"2"], [], 4)
@@ -215,7 +218,7 @@ def test_a_record_that_is_damaged_is_passed_over(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
     with open_small(tmp_path) as store:
         assert state(store) == ALL
@@ -230,7 +233,7 @@ def test_a_failed_finish_stops_the_open_unless_it_is_forced(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
 
     def full(*_: object, **__: object) -> None:
@@ -268,7 +271,7 @@ def test_the_progress_passes_no_commit_that_is_not_on_disk(
         patch.setattr(commits.Commits, "_wait", wait)
         one.commit()
     assert store.flushed_offset < store.end_offset
-    assert store._engine.offsets.get("in", "work") == {0: 1}
-    assert store._engine.offsets.get(RECORDS, GROUP) == {0: 1}
+    assert engine_of(store).offsets.get("in", "work") == {0: 1}
+    assert engine_of(store).offsets.get(RECORDS, GROUP) == {0: 1}
     consumer.close()
     store.close()

@@ -17,7 +17,7 @@ from rocketstore.log.follow import catching_up
 from rocketstore.log.index import segment
 from rocketstore.log.queues import queue_files
 from tests.cli.conftest import Invoke, invoke
-from tests.support.small_store import dispatched, open_small
+from tests.support.small_store import dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
 
 __all__ = ["invoke"]
@@ -79,7 +79,7 @@ def test_an_index_without_room_goes_on_where_it_stood(
         index_disk.full = True
         for number, key in enumerate(keys[20:]):
             writer.put(b"x" * (900 if number % 30 == 0 else 40), keys=(key, f"{key}b"))
-        assert store._engine.positions.indexed < dispatched(store).end_offset
+        assert engine_of(store).positions.indexed < dispatched(store).end_offset
         with pytest.raises(StoreBehindError, match="not in the key index: .* No space") as caught:
             store.query("T", keys[0])
         assert (caught.value.part, caught.value.path) == ("key index", str(tmp_path / "s"))
@@ -95,7 +95,7 @@ def test_an_index_without_room_goes_on_where_it_stood(
         writer.put(b"y", keys="later")
         assert lost(store, ["later"]) == [] and str(store.flags) == "running"
         # The thread that dispatches stores this position behind the one that the query waits for.
-        wait_until(lambda: store._engine.positions.indexed == store.end_offset)
+        wait_until(lambda: engine_of(store).positions.indexed == store.end_offset)
     with open_small(tmp_path / "s") as store:
         assert store.recovery.mode == "clean"
         assert lost(store, [*keys, "later"]) == []

@@ -11,7 +11,7 @@ from rocketstore import BackpressureError, MissingSegmentsError, StoreFailedErro
 from rocketstore._native.os import syscalls
 from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-from tests.support.small_store import SEGMENT, open_small, open_still, parts, put_many
+from tests.support.small_store import SEGMENT, engine_of, open_small, open_still, parts, put_many
 from tests.support.waiting import wait_until
 
 
@@ -184,7 +184,7 @@ def test_dispatch_that_stands_still_is_told_apart(
         max_wait_ms=50,
     )
     with store:
-        dispatcher = store._engine._dispatcher
+        dispatcher = engine_of(store)._dispatcher
         assert dispatcher is not None
         monkeypatch.setattr(dispatcher, "step", lambda: None)
         monkeypatch.setattr(dispatcher, "catch_up", lambda *_: None)
