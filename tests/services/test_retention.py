@@ -8,7 +8,6 @@ import datetime
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -55,11 +54,11 @@ def test_the_timer_alone_does_it(tmp_path: Path) -> None:
     with fill(open_small(tmp_path)) as store:
         assert len(used(store)) > 5
         last_ms = everything(store)[-1].store_timestamp_ms
-    age = datetime.timedelta(seconds=2)
+    age = datetime.timedelta(seconds=1)
     with open_small(tmp_path, retention=Retention(max_age=age, check_every=SOON)) as store:
         assert comes_true(lambda: len(used(store)) == 1)
         first_left_ms = store.get(store.begin_offset).store_timestamp_ms
-        assert syscalls.realtime_ms() >= first_left_ms + 2000
+        assert syscalls.realtime_ms() >= first_left_ms + 1000
         assert first_left_ms <= last_ms
         assert store.begin_offset == store.end_offset // SEGMENT * SEGMENT
 
@@ -360,8 +359,8 @@ def test_readers_in_other_processes_see_no_error(tmp_path: Path) -> None:
         for reader in readers:
             assert reader.stdout is not None
             assert reader.stdout.readline() == "begun\n"
-        deadline, n = time.monotonic() + 4, 1
-        while time.monotonic() < deadline or store.end_offset < 100 * SEGMENT:
+        n = 1
+        while store.end_offset < 200 * SEGMENT:
             writer.put(b"%08d" % n * 37)
             n += 1
             if n % 100 == 0:
