@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore import Store
 from rocketstore.log.worker import Worker
 from tests.power_loss.oracle import leave
 from tests.support.copies import copy_if_there
@@ -33,6 +34,17 @@ from tests.support.transactions import (
 )
 
 commits: Any = importlib.import_module("rocketstore.services.transactions.commits")
+
+
+def die_behind_the_record(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record alone reaches the disk, no copy does."""
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "add_copy", lambda *_: None)
+        patch.setattr(commits.Commits, "_settle", died)
+        with pytest.raises(Died):
+            work(store)
+        engine_of(store).guests._made.clear()
+        leave(store)
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])
@@ -134,14 +146,7 @@ def test_a_log_that_ends_anywhere_in_a_commit_has_all_of_it_or_nothing(tmp_path:
 def test_a_crash_while_the_open_finishes_one_puts_no_copy_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = filled(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, "add_copy", lambda *_: None)  # the record alone reaches the disk
-        patch.setattr(commits.Commits, "_settle", died)
-        with pytest.raises(Died):
-            work(store)
-        engine_of(store).guests._made.clear()
-        leave(store)
+    die_behind_the_record(filled(tmp_path), monkeypatch)
     for step in ("_settle", "_copies_there"):
         with monkeypatch.context() as patch:
             patch.setattr(commits.Commits, step, died)
@@ -156,14 +161,7 @@ def test_an_open_finishes_one_in_its_own_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer: dict[str, int]
 ) -> None:
     """With a write buffer, too, it waits for no other."""
-    store = filled(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, "add_copy", lambda *_: None)  # the record alone reaches the disk
-        patch.setattr(commits.Commits, "_settle", died)
-        with pytest.raises(Died):
-            work(store)
-        engine_of(store).guests._made.clear()
-        leave(store)
+    die_behind_the_record(filled(tmp_path), monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "start", lambda _: None)
         store = open_small(tmp_path, max_unflushed_bytes=1 << 16, **buffer)

@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rocketstore._native.os import syscalls
 from tests.support.forking import fork
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    """The descriptor of a new file."""
+    fd = syscalls.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield fd
+    os.close(fd)
 
 
 @pytest.fixture
