@@ -20,7 +20,7 @@ from rocketstore.replication import Master, Replica
 from rocketstore.replication.master import sender
 from tests.replication.copies import PATIENT
 from tests.support.ports import free_address
-from tests.support.small_store import SMALL, engine_of, open_small
+from tests.support.small_store import SMALL, dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
 
 MASTER = Master(listen="127.0.0.1:0", **PATIENT)
@@ -216,6 +216,7 @@ def test_an_empty_copy_begins_where_the_log_of_its_master_does(
         writer = master.writer("orders", queue_id=0)
         while master.end_offset < 5 * SMALL["commit_log_file_size_bytes"]:
             writer.put(b"x" * 1000)
+        dispatched(master)
         master.trim(before_offset=2 * SMALL["commit_log_file_size_bytes"])
         begin = master.begin_offset
         assert begin > 0, "nothing was trimmed"

@@ -19,7 +19,7 @@ from rocketstore.services.delay import already, service
 from rocketstore.services.retention import service as retention_service
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import TOPIC, bodies, crash, file_of
-from tests.support.full_blocks import Blocks
+from tests.support.disk_calls import Blocks
 from tests.support.retention_tools import ALL, fill
 from tests.support.small_store import engine_of, open_small
 from tests.support.striking import at_each_line

@@ -17,7 +17,7 @@ from rocketstore._native.format.scanner import read_message
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.columns import COLUMNS, CodedName, Int32Name, Int64Name, TextName, columns_of
 from tests.support import paths
-from tests.unit.records import record
+from tests.unit.conftest import record
 
 VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
 START = 1 << 20

@@ -16,9 +16,7 @@ import pytest
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import StoreClosedError
-from tests.unit.mapped_files import SIZE, file, mapped, path
-
-__all__ = ["file", "mapped", "path"]
+from tests.unit.conftest import SIZE
 
 pytestmark = pytest.mark.quick
 

@@ -10,9 +10,7 @@ import pytest
 
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import StoreClosedError
-from tests.unit.mapped_files import SIZE, Child, file, mapped, path
-
-__all__ = ["file", "mapped", "path"]
+from tests.unit.conftest import SIZE, Child
 
 pytestmark = pytest.mark.quick
 

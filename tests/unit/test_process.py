@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,13 @@ from rocketstore._native.os import syscalls
 pytestmark = pytest.mark.quick
 
 Child = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    fd = syscalls.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield fd
+    os.close(fd)
 
 
 # ---- the lock ----

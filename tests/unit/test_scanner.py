@@ -19,7 +19,7 @@ from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.os.mapping import mapped_files
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from tests.support import paths
-from tests.unit.records import record
+from tests.unit.conftest import record
 
 VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
 START = 4096

@@ -22,6 +22,13 @@ pytestmark = pytest.mark.quick
 Child = Callable[[Callable[[], object]], None]
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    fd = syscalls.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield fd
+    os.close(fd)
+
+
 # ---- names ----
 
 

@@ -15,7 +15,7 @@ from rocketstore.log.follow import catching_up
 from rocketstore.log.index import segment
 from rocketstore.log.queues import queue_files
 from tests.cli.conftest import Invoke, invoke
-from tests.support.full_blocks import Blocks
+from tests.support.disk_calls import Blocks
 from tests.support.small_store import dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
 
