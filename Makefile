@@ -78,9 +78,11 @@ $(SPARK): requirements/spark.txt $(TOOLS)
 	$(RUN) -m pip install --quiet --requirement requirements/spark.txt
 	@touch $@
 
-# PLACE=services: the tests of that folder of tests/ alone, or of one file, or of several.
+# PLACE=services: the tests of that folder of tests/ alone, or of one file, or of several. Stores are in memory, where
+# a sync takes no time; proofs have theirs on a disk, and MEMORY= puts these there as well.
+MEMORY ?= /dev/shm
 test: build
-	$(PYTEST) --durations=20 -m "not proof and not java and not spark" -n $(JOBS) --dist worksteal $(addprefix tests/,$(PLACE))
+	ROCKETSTORE_IN_MEMORY=$(MEMORY) $(PYTEST) --durations=20 -m "not proof and not java and not spark" -n $(JOBS) --dist worksteal $(addprefix tests/,$(PLACE))
 
 # After an edit: the structure of the tree and the tests marked quick, in half a minute.
 quick: build

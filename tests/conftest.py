@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SEED = pytest.StashKey[int]()
 #: A proof may build the extensions anew and run for minutes; other tests have the limit of pyproject.toml.
 PROOF_TIMEOUT_S = 1200
+#: What a run may need of the memory: some 1 GiB, and as much again where tests fail.
+MEMORY_BYTES = 4 << 30
 # A busy machine is no fault of an example.
 hypothesis.settings.register_profile("rocketstore", deadline=None)
 hypothesis.settings.load_profile("rocketstore")
@@ -38,10 +40,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def temporary() -> str:
+    """Where temporary directories are: in memory when ROCKETSTORE_IN_MEMORY names a directory that has room."""
+    memory = os.environ.get("ROCKETSTORE_IN_MEMORY", "")
+    if os.path.isdir(memory) and shutil.disk_usage(memory).free >= MEMORY_BYTES:
+        return memory
+    return tempfile.gettempdir()
+
+
 def own_temporary_root() -> str:
     """Where this run has its temporary directories: runs of pytest that share one root remove each other's
     at their end, and fail where one is quicker. What ended runs have left is removed."""
-    runs = Path(tempfile.gettempdir(), f"rs-{os.getuid()}")
+    runs = Path(temporary(), f"rs-{os.getuid()}")
     runs.mkdir(mode=0o700, exist_ok=True)
     for run in runs.iterdir():
         try:
@@ -102,6 +112,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in campaign.TOLD:
         terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """A directory on a disk where there is one, although `tmp_path` may be in memory."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def line_with(child: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"{text!r} did not come: {child.communicate(timeout=PATIENCE_S)}")
 
 
-def put_some(master: rocketstore.Store) -> None:
+def put_forty(master: rocketstore.Store) -> None:
     for number in range(40):
         master.writer("orders").put(b"%d" % number + b"x" * 200)
 
@@ -63,14 +63,14 @@ def test_a_copy_is_made_and_the_command_ends_when_it_has_all(
     soon = timedelta(milliseconds=100)
     with open_master(tmp_path / "master", protocol=protocol, heartbeat_every=soon) as master:
         words = (master.replication.address, tmp_path / "copy", "--protocol", protocol)
-        put_some(master)
+        put_forty(master)
         code, lines, errors = followed(start, *words, "--json")
         assert (code, errors) == (exit_codes.OK, "")
         last = json.loads(lines[-1])
         assert last["caught_up"]
         assert last["synced"] == last["end"] == master.end_offset
         assert last["lag_bytes"] == 0
-        put_some(master)
+        put_forty(master)
         code, lines, errors = followed(start, *words)
         assert (code, errors) == (exit_codes.OK, "")
         assert lines[-1] == f"{master.end_offset:,}  caught up"
@@ -80,7 +80,7 @@ def test_a_copy_is_made_and_the_command_ends_when_it_has_all(
 
 def test_the_master_is_asked_to_compress(start: Start, tmp_path: Path) -> None:
     with open_master(tmp_path / "master") as master:
-        put_some(master)
+        put_forty(master)
         words = (master.replication.address, tmp_path / "copy", "--compress", "zlib")
         child = start("follow", *words, *SHAPE)
         wait_until(lambda: [one.compression for one in master.replication.peers] == ["zlib"])
@@ -90,7 +90,7 @@ def test_the_master_is_asked_to_compress(start: Start, tmp_path: Path) -> None:
 
 def test_ctrl_c_closes_the_copy_cleanly(start: Start, tmp_path: Path) -> None:
     with open_master(tmp_path / "master") as master:
-        put_some(master)
+        put_forty(master)
         child = start("follow", master.replication.address, tmp_path / "copy", *SHAPE, "--json")
         line_with(child, '"caught_up": true')
         child.send_signal(signal.SIGINT)
@@ -104,7 +104,7 @@ def test_ctrl_c_closes_the_copy_cleanly(start: Start, tmp_path: Path) -> None:
 def test_a_master_that_is_not_there_is_waited_for(start: Start, tmp_path: Path) -> None:
     address = free_address()
     with open_master(tmp_path / "master") as master:
-        put_some(master)
+        put_forty(master)
     child = start("follow", address, tmp_path / "copy", *SHAPE, "--until-caught-up")
     assert child.stdout is not None
     # Its first line may say "connecting": that depends on who is first, the refusal or the line.
@@ -120,7 +120,7 @@ def test_another_history_ends_with_3(start: Start, tmp_path: Path) -> None:
     ends = []
     for name in ("master", "other"):
         with open_master(tmp_path / name) as master:
-            put_some(master)
+            put_forty(master)
             ends.append(followed(start, master.replication.address, tmp_path / "copy"))
     assert ends[0][0] == exit_codes.OK
     code, _, errors = ends[1]
@@ -135,10 +135,10 @@ def test_what_a_new_master_lacks_is_cut_off_and_kept(
     """Also where the master comes later, so that the copy is open when it hears of it."""
     old, new = tmp_path / "old", tmp_path / "new"
     with open_master(old) as master:
-        put_some(master)
+        put_forty(master)
         assert followed(start, master.replication.address, new)[0] == exit_codes.OK
         common = master.end_offset
-        put_some(master)
+        put_forty(master)
     assert promote(new).end == common
     with rocketstore.open(new, replication=Master(listen="127.0.0.1:0")) as master:
         # Before the copy can connect: it ends once it has all that there is.
@@ -180,7 +180,7 @@ def test_a_cut_is_an_object_of_its_own(start: Start, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     with open_master(old) as master:
         assert followed(start, master.replication.address, new)[0] == exit_codes.OK
-        put_some(master)
+        put_forty(master)
         end = master.end_offset
     promote(new)
     with open_master(new) as master:
@@ -200,7 +200,7 @@ def test_an_error_without_a_text_has_its_name() -> None:
 def test_a_key_is_read_from_its_file(start: Start, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"a key of some length\n")
     with open_master(tmp_path / "master", key=b"a key of some length") as master:
-        put_some(master)
+        put_forty(master)
         words = (master.replication.address, tmp_path / "copy", "--key-file", tmp_path / "key")
         assert followed(start, *words)[0] == exit_codes.OK
 
@@ -244,7 +244,7 @@ def test_what_the_broker_says_stands_in_the_lines(start: Start, tmp_path: Path) 
         BrokerLike(bodies(1 << 40)) as broker,
         open_master(tmp_path / "master", protocol="rocketmq", heartbeat_every=soon) as master,
     ):
-        put_some(master)
+        put_forty(master)
         copy, address = tmp_path / "copy", master.replication.address
         words = (address, copy, "--protocol", "rocketmq", "--broker")
         code, lines, errors = followed(start, *words, broker.address, "--json")
@@ -354,7 +354,7 @@ def test_the_last_line_says_how_far_the_copy_is(
     start: Start, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     with open_master(tmp_path / "master") as master:
-        put_some(master)
+        put_forty(master)
         child = start("follow", master.replication.address, tmp_path / "copy", *SHAPE)
         line_with(child, "caught up")
         child.send_signal(number)

@@ -15,7 +15,7 @@ import rocketstore
 from rocketstore.cli import exit_codes
 from rocketstore.consuming.commit_journal import BLOCK, JOURNAL_BYTES, Journal
 from tests.cli.conftest import Invoke
-from tests.support.small_store import open_small, put_many
+from tests.support.small_store import engine_of, open_small, put_many
 
 SHAPE = ("--index-slots", 16, "--index-entries", 64)
 #: What the groups have committed.
@@ -49,7 +49,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Bases:
         with open_small(path) as store:
             commit(store, busy=40)
             many = dict.fromkeys(range(1, 60), 0)  # of several blocks
-            store._engine.offsets.commit("orders", "busy", {**many, 0: 41}, 0, lambda _: None)
+            engine_of(store).offsets.commit("orders", "busy", {**many, 0: 41}, 0, lambda _: None)
             commit(store, late=7)
             commit(store, busy=45)
             shutil.copytree(path, bases.killed)
@@ -328,7 +328,7 @@ def test_a_torn_record_at_the_end_is_no_damage(bases: Bases, tmp_path: Path) -> 
     """A kill or a loss of power leaves some blocks of a commit that nobody was told is stored."""
     path = shutil.copytree(bases.killed, tmp_path / "store")
     with open_small(path) as store:
-        offsets = store._engine.offsets
+        offsets = engine_of(store).offsets
         end = Journal(path / JOURNAL).end
         many = dict.fromkeys(range(60), 1)
         offsets.commit("orders", "torn", many, 0, lambda _: None)
@@ -356,5 +356,5 @@ def test_a_copy_is_told_and_comes_right_with_its_master(bases: Bases, tmp_path: 
         assert store.recovery.offsets_in_doubt
         assert offsets_of(store)["busy"] == 20
         rows = {f"orders@{group}": {0: offset} for group, offset in RIGHT.items()}
-        store._engine.offsets.take_from_master(rows, whole=True)
+        engine_of(store).offsets.take_from_master(rows, whole=True)
     assert looked(path, "r") == (RIGHT, ())

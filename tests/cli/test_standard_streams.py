@@ -49,9 +49,9 @@ def test_an_error_without_a_reader(tmp_path: Path, unread: int) -> None:
     assert run("stat", tmp_path / "none", stderr=unread).returncode == exit_codes.NO_READER
 
 
-def test_a_bench_saves_its_figures_all_the_same(tmp_path: Path, unread: int) -> None:
-    target = tmp_path / "found.json"
-    words = ("--seconds", 0.05, "--size", 100, "--durability", "os", "--directory", tmp_path)
+def test_a_bench_saves_its_figures_all_the_same(disk_path: Path, unread: int) -> None:
+    target = disk_path / "found.json"
+    words = ("--seconds", 0.05, "--size", 100, "--durability", "os", "--directory", disk_path)
     child = run("bench", *words, "--json", target, stdout=unread)
     assert (child.returncode, child.stderr) == (exit_codes.NO_READER, "")
     assert json.loads(target.read_text())["results"]

@@ -36,6 +36,7 @@ PROGRAM: Final = """
 import gc
 from collections import Counter
 from rocketstore import RocketStoreError
+from tests.support.small_store import engine_of, parts
 
 store = None
 
@@ -56,13 +57,13 @@ def put(first, count, body, tag, key, save=True):
     return done, dict(errors)
 
 def save_now():
-    write = store._engine.write
+    write = parts(store)
     errors = Counter()
     try:
         write.checkpointer.save(derived=True)
     except (RocketStoreError, OSError) as error:
         errors["checkpoint " + type(error).__name__] += 1
-    if store._engine._queues.degraded:
+    if engine_of(store)._queues.degraded:
         errors["queues degraded"] += 1
     if write.index.degraded is not None:
         errors["index degraded"] += 1

@@ -30,6 +30,7 @@ FILES: Final[dict[str, dict[str, int]]] = {
 #: how many were acknowledged, as (queue, number) pairs, and which errors came.
 WRITER = """
 from collections import Counter
+from tests.support.small_store import parts
 from rocketstore import RocketStoreError
 store = rocketstore.open(path, **options)
 writers = {}
@@ -49,7 +50,7 @@ def round_(first, queues, keys, size, count):
         except (RocketStoreError, OSError) as error:
             errors["put " + type(error).__name__] += 1
     try:
-        store._engine.write.checkpointer.save(derived=True)
+        parts(store).checkpointer.save(derived=True)
     except (RocketStoreError, OSError) as error:
         errors["checkpoint " + type(error).__name__] += 1
     try:
@@ -65,7 +66,7 @@ while line := told():
     say(json.dumps(round_(**json.loads(line))))
 deadline = time.monotonic() + 20
 while store.dispatched_offset < store.end_offset and time.monotonic() < deadline:
-    if store._engine.write.commit_log.failure is not None:
+    if parts(store).commit_log.failure is not None:
         break
     time.sleep(0.02)
 found = {q: [int(bytes(m.body).partition(b":")[0]) for m in store.consumer(TOPIC, queue_id=q)]

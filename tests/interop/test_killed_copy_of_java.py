@@ -18,6 +18,7 @@ from tests.interop.test_replication_from_java import (
     put_some,
 )
 from tests.replication.killed_copy import assert_prefix, kill_a_copy
+from tests.support.small_store import engine_of
 
 pytestmark = pytest.mark.java
 
@@ -43,6 +44,6 @@ def test_a_killed_copy_goes_on(oracle: Oracle, tmp_path: Path, rng: random.Rando
             assert_prefix(ours, theirs, synced)
         with open_copy(ours, address) as copy:
             is_at(copy, master.end())
-            service = copy._engine.guests.made(ReplicaService)  # type: ignore[attr-defined]
+            service = engine_of(copy).guests.made(ReplicaService)
             assert service.error is None
         assert_same_log(ours, theirs, 0, master.end())

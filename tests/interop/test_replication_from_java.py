@@ -22,6 +22,7 @@ from tests.interop.oracle import Oracle, OracleStore
 from tests.interop.views import Tally, of_oracle, of_ours
 from tests.replication.cutting_proxy import CuttingProxy
 from tests.support.ports import free_port
+from tests.support.small_store import engine_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -65,12 +66,12 @@ def open_copy(
 
 
 def service_of(copy: Store) -> ReplicaService:
-    service = copy._engine.guests.made(ReplicaService)  # type: ignore[attr-defined]
+    service = engine_of(copy).guests.made(ReplicaService)
     assert isinstance(service, ReplicaService)
     return service
 
 
-def put_some(store: OracleStore, part: int, count: int = 300) -> None:
+def put_part(store: OracleStore, part: int, count: int = 300) -> None:
     messages = [
         Sent(
             queue_id=number % 3,
@@ -111,17 +112,17 @@ def test_a_copy_has_the_same_bytes(
     It takes no puts, and goes on where it was when it is opened again."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with java_master(oracle, theirs) as (master, address):
-        put_some(master, 0)
+        put_part(master, 0)
         with open_copy(ours, address, durability=durability) as copy:
             is_at(copy, master.end())
-            put_some(master, 1)
+            put_part(master, 1)
             is_at(copy, master.end())
             wait_until(lambda: copy.replication.caught_up)
             with pytest.raises(ReplicaStoreError):
                 copy.writer("Orders").put(b"refused")
             master.settle()
             tally.same(of_oracle(master.dump()), of_ours(copy))
-        put_some(master, 2)
+        put_part(master, 2)
         with open_copy(ours, address, durability=durability) as copy:
             is_at(copy, master.end())
             assert service_of(copy).connections == 1
@@ -134,15 +135,15 @@ def test_a_copy_begins_at_the_last_file(oracle: Oracle, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     size = int(SMALL["mappedFileSizeCommitLog"])
     with java_master(oracle, theirs) as (master, address):
-        put_some(master, 0)
+        put_part(master, 0)
         begin = master.end() - master.end() % size
         with open_copy(ours, address, begin="last file") as copy:
             is_at(copy, master.end())
-            put_some(master, 1)
+            put_part(master, 1)
             is_at(copy, master.end())
             assert copy.begin_offset == begin
         with open_copy(ours, address, begin="last file") as copy:  # after a clean stop
-            put_some(master, 2, 40)
+            put_part(master, 2, 40)
             is_at(copy, master.end())
             assert copy.begin_offset == begin
         assert_same_log(ours, theirs, begin, master.end())
@@ -182,7 +183,7 @@ def test_a_master_that_is_stopped_and_one_that_is_killed(version: str, tmp_path:
         for part, killed in enumerate((False, True, False)):
             with Oracle(version) as oracle:
                 master = oracle.start_again(theirs, settings)
-                put_some(master, part, 60)
+                put_part(master, part, 60)
                 end = master.end()
                 is_at(copy, end)
                 if killed:
@@ -197,10 +198,10 @@ def test_a_master_that_lost_its_tail_is_detected(oracle: Oracle, tmp_path: Path)
     """It goes on with other bytes at the same offsets: the copy stops, and mixes nothing."""
     ours, theirs, before = tmp_path / "ours", tmp_path / "theirs", tmp_path / "before"
     with java_master(oracle, theirs) as (master, _):
-        put_some(master, 0, 50)
+        put_part(master, 0, 50)
     shutil.copytree(theirs, before)
     with java_master(oracle, theirs) as (master, address), open_copy(ours, address) as copy:
-        put_some(master, 1, 50)
+        put_part(master, 1, 50)
         is_at(copy, master.end())
         end = master.end()
     with java_master(oracle, before) as (master, address):
@@ -209,7 +210,7 @@ def test_a_master_that_lost_its_tail_is_detected(oracle: Oracle, tmp_path: Path)
             error = service_of(copy).error
             assert isinstance(error, DivergedError)
             assert error.offset <= master.end() < end
-        put_some(master, 2, 100)
+        put_part(master, 2, 100)
         with open_copy(ours, address) as copy:  # longer, with other bytes
             wait_until(lambda: service_of(copy).error is not None)
             error = service_of(copy).error
@@ -222,7 +223,7 @@ def test_a_master_that_has_removed_what_a_copy_wants(oracle: Oracle, tmp_path: P
     theirs = tmp_path / "theirs"
     size = int(SMALL["mappedFileSizeCommitLog"])
     with java_master(oracle, theirs) as (master, _):
-        put_some(master, 0)
+        put_part(master, 0)
     (theirs / "commitlog" / f"{0:020}").unlink()
     with java_master(oracle, theirs) as (master, address):
         with open_copy(tmp_path / "ours", address) as copy:
@@ -240,10 +241,10 @@ def test_a_master_that_has_removed_what_a_copy_wants(oracle: Oracle, tmp_path: P
 def test_a_reader_of_the_copy_while_it_grows(oracle: Oracle, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with java_master(oracle, theirs) as (master, address), open_copy(ours, address) as copy:
-        put_some(master, 0, 10)
+        put_part(master, 0, 10)
         is_at(copy, master.end())
         with rocketstore.open(ours, "r", config=config_of(SMALL)) as reader:
-            put_some(master, 1, 200)
+            put_part(master, 1, 200)
             seen = []
             with reader.consumer("Orders") as consumer:
                 for message in consumer.follow(timeout_s=30):

@@ -75,10 +75,10 @@ def test_a_slave_has_the_same_bytes(
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     options = options_of(SMALL, durability)
     with open_master(ours, options) as (store, master):
-        put_some(store, 0)
+        put_part(store, 0)
         with slave_of(oracle, theirs, master.address) as slave:
             is_at(slave, store.end_offset)
-            put_some(store, 1)
+            put_part(store, 1)
             is_at(slave, store.end_offset)
             slave.settle()
             tally.same(of_oracle(slave.dump()), of_ours(store))
@@ -86,7 +86,7 @@ def test_a_slave_has_the_same_bytes(
             wait_until(lambda: master.replicas[0].synced == store.end_offset)
 
 
-def put_some(store: rocketstore.Store, part: int) -> None:
+def put_part(store: rocketstore.Store, part: int) -> None:
     for number in range(300):
         Sent(
             queue_id=number % 3,
@@ -122,13 +122,13 @@ def test_a_slave_and_a_master_that_come_again(version: str, tmp_path: Path) -> N
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     options = options_of(SMALL, "disk")
     with open_master(ours, options) as (store, master):
-        put_some(store, 0)
+        put_part(store, 0)
         address = master.address
         with Oracle(version) as killed:
             slave = killed.start(theirs, {**SMALL, **SLAVE})
             slave.follow(address)
             is_at(slave, store.end_offset)
-            put_some(store, 1)
+            put_part(store, 1)
             killed.halt()
         with Oracle(version) as again:
             slave = again.start_again(theirs, {**SMALL, **SLAVE})
@@ -136,7 +136,7 @@ def test_a_slave_and_a_master_that_come_again(version: str, tmp_path: Path) -> N
             is_at(slave, store.end_offset)
             store.close()
             with open_master(ours, options, listen=address) as (store, master):
-                put_some(store, 2)
+                put_part(store, 2)
                 is_at(slave, store.end_offset)
                 slave.shutdown()
                 assert_same_log(ours, theirs, store.end_offset)

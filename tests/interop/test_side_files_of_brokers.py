@@ -18,6 +18,7 @@ from rocketstore.replication.broker.answers import delay_offsets
 from rocketstore.replication.broker.frames import Answer, AnswerReader
 from rocketstore.replication.broker.side_files import DELAY_OFFSETS
 from tests.interop.broker_oracle import FILES, JavaBroker
+from tests.support.small_store import engine_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -130,7 +131,7 @@ def test_a_copy_has_what_its_broker_encodes(version: str, tmp_path: Path) -> Non
             wait_until(lambda: same(ours, broker), lambda: different(ours, copy, broker))
             # A broker of RocketMQ 4 does not say where its log ends before its first second is over.
             wait_until(lambda: has_all(copy), lambda: different(ours, copy, broker))
-            assert copy._engine.offsets.get("Orders0", "billing_3") == {0: 21, 1: 22, 2: 23}
+            assert engine_of(copy).offsets.get("Orders0", "billing_3") == {0: 21, 1: 22, 2: 23}
             # What is delivered later comes with the log.
             broker.ask("commit", group="late", topic="Orders0", queue_id=0, offset=9)
             broker.ask("put", topic="Orders0", body="later", level=1)

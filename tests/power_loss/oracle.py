@@ -34,6 +34,7 @@ from tests.power_loss.expectation import (
     tags_of,
 )
 from tests.support.checkpoints import own_checkpoint, rocketmq_times
+from tests.support.small_store import engine_of
 
 __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
 
@@ -147,7 +148,7 @@ def leave(store: Store) -> None:
     """Gives the store up as a process that dies does: no mark says that all is well, and the page of positions
     goes on to say what it had synced (D-23)."""
     with mock.patch.object(PositionsPage, "end"):
-        store._engine._close(CloseMode(clean=False))
+        engine_of(store)._close(CloseMode(clean=False))
 
 
 def check_messages(store: Store, expected: Expectation, *, killed: bool) -> list[Message]:
@@ -270,7 +271,7 @@ def check_transactions(store: Store, expected: Expectation, messages: list[Messa
 
 def stored_offsets(store: Store) -> dict[str, int]:
     """ "group topic/id" → next offset, of what programs commit."""
-    offsets = store._engine.offsets
+    offsets = engine_of(store).offsets
     return {
         f"{group} {topic}/{queue_id}": offset
         for topic in set(store.topics()) - {COMMIT_RECORDS}

@@ -13,7 +13,7 @@ from rocketstore import BackpressureError, DiskFullError, Durability, Retention,
 from rocketstore.services.delay import offsets, timer_table
 from rocketstore.services.delay.service import DelayService
 from tests.power_loss.expectation import BATCH, body_of
-from tests.support.small_store import parts
+from tests.support.small_store import engine_of, parts
 
 if TYPE_CHECKING:
     from tests.power_loss.writer import Run
@@ -279,7 +279,7 @@ def delayed(run: Run) -> None:
             if run.rng.random() < 0.5:
                 run.cancel()
             run.pass_time(run.rng.choice((0.5, 1.5, 3)))
-        service = run.store._engine.guests.made(DelayService)
+        service = engine_of(run.store).guests.made(DelayService)
         if service is not None and run.rng.random() < 0.7:
             service._thread.finish = lambda: None  # type: ignore[method-assign]
         run.die()

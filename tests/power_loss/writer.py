@@ -23,7 +23,7 @@ from tests.power_loss import workloads
 from tests.power_loss.expectation import AGAIN, LATE, body_of, keys_of, tags_of
 from tests.power_loss.oracle import leave, quiet, stored_offsets
 from tests.power_loss.small_steps import small_steps
-from tests.support.small_store import dispatched
+from tests.support.small_store import dispatched, engine_of, parts
 
 __all__ = ["Run"]
 
@@ -165,7 +165,7 @@ class Run:
 
     def save_checkpoint(self) -> None:
         """What the checkpointer does each second."""
-        self.store._engine.write.checkpointer.save(derived=self.rng.random() < 0.7)
+        parts(self.store).checkpointer.save(derived=self.rng.random() < 0.7)
 
     def trim(self) -> None:
         """All but the newest segments go: several at once."""
@@ -223,7 +223,7 @@ class Run:
 
     def merge_commits(self) -> None:
         """What a worker does every few seconds."""
-        self.store._engine.offsets.merge()
+        engine_of(self.store).offsets.merge()
 
 
 def run(job: dict[str, Any]) -> None:

@@ -48,6 +48,7 @@ def test_topics_and_keys_are_legal(topics: Any) -> None:
     assert found == {"one": ["one.py"], "pack_age": three}
 
 
+@pytest.mark.proof
 def test_all_parts_with_three_kills(
     topics: Any, tmp_path: Path, random_seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ import rocketstore
 from rocketstore import Store
 from rocketstore.engine import exit_hook
 from tests.process.other_process import SMALL, arriving, open_small
-from tests.support.small_store import parts
+from tests.support.small_store import engine_of, parts
 
 InChild = Callable[[Callable[[], object]], None]
 
@@ -25,6 +25,7 @@ BEGIN = """
 import atexit, json, logging, os, sys, threading, time
 from pathlib import Path
 import rocketstore
+from tests.support.small_store import engine_of, parts
 logging.getLogger("rocketstore").setLevel(logging.ERROR)  # a busy machine is slow
 root, small = json.loads(sys.argv[1])
 def opened(name, **options):
@@ -125,7 +126,7 @@ exit_hook.LONGEST_S = 1.0
 hanging, other = opened("a"), opened("b")
 for store in (hanging, other):
     store.writer("Orders").put(b"0:")
-hanging._engine.write.checkpointer._sync_queues = lambda: threading.Event().wait()
+parts(hanging).checkpointer._sync_queues = lambda: threading.Event().wait()
 """
     began = time.monotonic()
     ended = run(tmp_path, program)
@@ -142,7 +143,7 @@ def test_a_close_that_goes_on_is_waited_for(tmp_path: Path) -> None:
     program = """
 store = opened("a")
 store.writer("Orders").put(b"0:")
-checkpointer = store._engine.write.checkpointer
+checkpointer = parts(store).checkpointer
 begun, close_clean = threading.Event(), checkpointer.close_clean
 def slowly():
     begun.set()
@@ -162,7 +163,7 @@ def test_a_store_that_has_failed_is_not_waited_for(tmp_path: Path) -> None:
 logging.disable()
 store = opened("a")
 store.writer("Orders").put(b"0:")
-store._engine.write.checkpointer._on_failure(OSError(5, "pulled the plug"))
+parts(store).checkpointer._on_failure(OSError(5, "pulled the plug"))
 """
     ended = run(tmp_path, program)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -187,7 +188,7 @@ for fork in (os.fork, ctypes.PyDLL(None).fork):
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 7
     assert time.monotonic() - began < 20
-assert (Path(store._engine.path) / "abort").exists()
+assert (Path(engine_of(store).path) / "abort").exists()
 writer.put(b"1:")
 """
     ended = run(tmp_path, program)
@@ -197,7 +198,7 @@ writer.put(b"1:")
 
 def test_nothing_is_kept_of_a_store_that_is_closed(tmp_path: Path, in_child: InChild) -> None:
     def kept(store: Store) -> bool:
-        return store._engine in exit_hook._open
+        return engine_of(store) in exit_hook._open
 
     with open_small(tmp_path) as store:
         assert kept(store)

@@ -9,6 +9,7 @@ import pytest
 
 import rocketstore
 from tests.process.other_process import SMALL
+from tests.support.small_store import engine_of
 
 OPTIONS = {**SMALL, "durability": "os"}
 
@@ -58,6 +59,6 @@ def test_a_stopped_store_is_read_without_looking(tmp_path: Path) -> None:
         assert len(list(reader.consumer("Orders"))) == 300
         assert reader.max_queue_offset("Orders", 0) == 300
         assert len(reader.query("Orders", "k", limit=64)) == 64
-        source = reader._engine.reader.source
+        source = engine_of(reader).reader.source
         assert source.writer == "none"
         assert source._view.dispatched == end

@@ -21,7 +21,7 @@ from rocketstore._native.os import syscalls
 from rocketstore.engine import exit_hook
 from rocketstore.values import threads
 from rocketstore.values.threads import start_thread
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 
 PATCHES = {
     "gevent": "from gevent import monkey; monkey.patch_all({})",
@@ -149,11 +149,11 @@ def test_a_worker_knows_its_own_thread_by_the_system(
     """The exit lets the checkpointer close the store, which stops the checkpointer."""
     store = open_small(tmp_path / "s")
     monkeypatch.setattr(exit_hook, "LONGEST_S", 10)
-    monkeypatch.setattr(exit_hook, "_open", {store._engine: syscalls.process_token()})
+    monkeypatch.setattr(exit_hook, "_open", {engine_of(store): syscalls.process_token()})
     monkeypatch.setattr(threading, "current_thread", object)
     exit_hook.close_all()
     monkeypatch.undo()
-    exit_hook.forget(store._engine)
+    exit_hook.forget(engine_of(store))
     assert store.closed
     with open_small(tmp_path / "s"):  # the lock is free
         pass

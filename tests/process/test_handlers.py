@@ -20,7 +20,7 @@ from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.units import UNIT_SIZE
-from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
+from tests.support.small_store import SEGMENT, dispatched, engine_of, everything, open_small, parts
 
 ENOUGH = 2000
 #: The alarms here would take away a limit by SIGALRM.
@@ -100,7 +100,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_a_handler_that_raises_leaves_no_turn_behind(
     store: Store, alarm: Callable[[Callable[[], object]], None]
 ) -> None:
-    dispatcher = store._engine._dispatcher
+    dispatcher = engine_of(store)._dispatcher
     alarm(stop)
     assert struck(lambda: dispatcher.catch_up(store.end_offset)) > 0
     assert in_time(lambda: dispatcher.catch_up(store.end_offset))
@@ -109,7 +109,7 @@ def test_a_handler_that_raises_leaves_no_turn_behind(
 def test_a_handler_reads_while_its_thread_dispatches(
     store: Store, alarm: Callable[[Callable[[], object]], None]
 ) -> None:
-    dispatcher = store._engine._dispatcher
+    dispatcher = engine_of(store)._dispatcher
     read = []
     alarm(lambda: read.append(dispatcher.catch_up(store.end_offset)))
     struck(lambda: dispatcher.catch_up(store.end_offset))
@@ -149,18 +149,18 @@ def test_a_commit_after_one_that_was_interrupted_is_stored(
     with store.consumer("t", group="g") as consumer:
         assert consumer.poll(1)
         consumer.commit()
-        real = store._engine.offsets.commit
+        real = engine_of(store).offsets.commit
         with monkeypatch.context() as patch:
             patch.setattr(
-                store._engine.offsets, "commit", lambda *a, **named: (real(*a, **named), stop())
+                engine_of(store).offsets, "commit", lambda *a, **named: (real(*a, **named), stop())
             )
             assert consumer.poll(2)
             with pytest.raises(InterruptedHere):
                 consumer.commit()
-        assert store._engine.offsets.get("t", "g") == {0: 3}
+        assert engine_of(store).offsets.get("t", "g") == {0: 3}
         consumer.seek(1, queue_id=0)
         consumer.commit()
-        assert store._engine.offsets.get("t", "g") == {0: 1}
+        assert engine_of(store).offsets.get("t", "g") == {0: 1}
 
 
 def test_puts_that_are_interrupted_lose_no_segment(
@@ -310,7 +310,7 @@ def test_a_close_does_not_wait_for_ever_for_a_lock(tmp_path: Path, name: str, en
     store = open_small(tmp_path / "s", durability="os")
     store.writer("t").put(b"x")
     begun = name == "the next segment"
-    lock = parts(store).commit_log._rolling if begun else store._engine._exclusive
+    lock = parts(store).commit_log._rolling if begun else engine_of(store)._exclusive
     lock.limit_ms = 20
 
     def hold() -> None:
@@ -330,7 +330,10 @@ def test_a_close_does_not_wait_for_ever_for_a_lock(tmp_path: Path, name: str, en
     finally:
         leave.set()
         thread.join()
-    store._engine._closing, store._engine._guard.over = Closing(), False  # as if it had not begun
+    engine_of(store)._closing, engine_of(store)._guard.over = (
+        Closing(),
+        False,
+    )  # as if it had not begun
     store.close()
     with open_small(tmp_path / "s") as store:
         assert len(everything(store, "t")) == 1

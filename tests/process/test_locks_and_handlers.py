@@ -18,7 +18,7 @@ from rocketstore.log.queues import consume_queue_store, extension_units, put_sta
 from rocketstore.log.queues import mapping_cache as mapped_queues
 from rocketstore.log.read import unique_ids
 from rocketstore.stats import histogram, statistics
-from tests.support.small_store import everything, open_small
+from tests.support.small_store import engine_of, everything, open_small
 from tests.support.striking import at_each_line
 
 pytestmark = pytest.mark.timeout(20)
@@ -82,7 +82,7 @@ def test_a_queue_that_a_handler_puts_to_first() -> None:
 def test_a_queue_that_a_handler_reads_first(tmp_path: Path, known: bool) -> None:
     """One object, which all readers share with the dispatcher."""
     with open_small(tmp_path, durability="os") as store:
-        queues: Any = store._engine._queues
+        queues: Any = engine_of(store)._queues
         numbers = itertools.count()
         number, found = 0, []
 
@@ -105,7 +105,7 @@ def test_a_queue_that_a_handler_reads_first(tmp_path: Path, known: bool) -> None
 
 def test_queues_that_a_handler_adds_while_they_are_gone_through(tmp_path: Path) -> None:
     with open_small(tmp_path, durability="os") as store:
-        queues: Any = store._engine._queues
+        queues: Any = engine_of(store)._queues
 
         def look() -> None:
             queues._queues.clear()
@@ -125,7 +125,7 @@ def test_queues_that_a_handler_adds_while_they_are_gone_through(tmp_path: Path) 
 
 def test_a_handler_dispatches_nothing_inside_a_dispatch(tmp_path: Path) -> None:
     with open_small(tmp_path, durability="os") as store:
-        worker: Any = store._engine._dispatcher
+        worker: Any = engine_of(store)._dispatcher
         worker.stop()
         topics = map(str, itertools.count())
         reached: list[int] = []
@@ -133,11 +133,11 @@ def test_a_handler_dispatches_nothing_inside_a_dispatch(tmp_path: Path) -> None:
         def work() -> None:
             store.writer(next(topics)).put(b"x")
             assert worker.catch_up(store.end_offset) == store.end_offset
-            reached.append(store._engine.positions.dispatched)
+            reached.append(engine_of(store).positions.dispatched)
 
         def handle() -> None:
             with worker._service.turn() as inside:
-                before = store._engine.positions.dispatched
+                before = engine_of(store).positions.dispatched
             reached.append(worker.catch_up(store.end_offset))
             assert reached[-1] == (before if inside else store.end_offset)
 
@@ -187,7 +187,7 @@ def test_a_handler_gives_a_group_back_inside_a_commit(tmp_path: Path) -> None:
         for _ in range(4):
             store.writer("t").put_batch([b"x"] * 20)
         consumer = store.consumer("t", group="g")
-        stored: Any = store._engine.offsets
+        stored: Any = engine_of(store).offsets
         refused, kept = 0, 0
         stored_nothing, stored_all = 0, 0
 
@@ -279,4 +279,4 @@ def test_ids_that_a_handler_puts_too(tmp_path: Path) -> None:
         store.flush()
         found = [message.unique_id for message in everything(store, "t")]
         assert len(set(found)) == len(found) == number + 1 + inner
-        assert not store._engine.unique_ids._turns  # type: ignore[attr-defined]
+        assert not engine_of(store).unique_ids._turns

@@ -15,6 +15,7 @@ import pytest
 
 from rocketstore import Store
 from tests.process.other_process import HOLD, numbers, open_small, other_process
+from tests.support.small_store import parts
 
 #: A wait that does not hear the signal lasts this long or longer.
 WAIT_S = 30.0
@@ -49,7 +50,7 @@ class HungFlusher:
     """A flusher whose next flush hangs until `go_on`, as on a disk that does not answer."""
 
     def __init__(self, store: Store) -> None:
-        flusher = store._engine.write.flusher
+        flusher = parts(store).flusher
         self.reached = threading.Event()
         self._free = threading.Event()
         real = flusher.flush

@@ -20,6 +20,7 @@ from tests.process.other_process import numbers, open_small
 from tests.process.test_signals import WAIT_S, HungFlusher, interrupted
 from tests.support import small_store
 from tests.support.disk_calls import DiskCalls, disk_calls
+from tests.support.small_store import engine_of
 from tests.support.waiting import wait_until
 
 #: The alarms here would take away a limit by SIGALRM.
@@ -155,7 +156,7 @@ def test_nobody_can_ask_for_more_than_is_there(tmp_path: Path) -> None:
     """A flusher that was asked for what is not written yet would never come to rest, nor stop."""
     with open_small(tmp_path) as store:
         end = store.writer("Orders").put(b"0:").end_offset
-        log = store._engine.commit_log.log
+        log = engine_of(store).commit_log.log
         assert not log.wait_flushed(end + 1000, 50)
         assert log.group.wanted <= end
 
@@ -207,7 +208,7 @@ def test_a_destroy_that_comes_too_late_says_so(tmp_path: Path) -> None:
     assert hung.reached.wait(WAIT_S)
     hung.go_on()
     with pytest.raises(StoreClosedError):
-        store._engine.destroy()  # as one that had seen the store open an instant before
+        engine_of(store).destroy()  # as one that had seen the store open an instant before
     closer.join()
     with open_small(tmp_path, "r+") as store:
         assert numbers(store) == [0]

@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 from tests.support.small_store import open_small
 from tests.support.waiting import wait_until
@@ -37,6 +39,7 @@ with open_small(path, durability="os") as store:
 """
 
 
+@pytest.mark.proof
 def test_each_is_delivered_once(tmp_path: Path, random_seed: int) -> None:
     path, rng = tmp_path / "store", random.Random(random_seed)
     put, cancelled = set[bytes](), set[bytes]()

@@ -15,7 +15,7 @@ from rocketstore.replication.master.service import MasterService
 from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.replica.service import ReplicaService
 from tests.replication.ends import Log
-from tests.support.small_store import SEGMENT, log_bytes, open_small
+from tests.support.small_store import SEGMENT, engine_of, log_bytes, open_small
 from tests.support.waiting import wait_until
 
 SOON = timedelta(milliseconds=20)
@@ -50,7 +50,7 @@ def open_copy(
 
 
 def copy_of(store: Store) -> ReplicaService:
-    service = store._engine.guests.made(ReplicaService)  # type: ignore[attr-defined]
+    service = engine_of(store).guests.made(ReplicaService)
     assert isinstance(service, ReplicaService)
     return service
 

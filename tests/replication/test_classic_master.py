@@ -26,7 +26,7 @@ from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import open_copy
 from tests.replication.masters import open_master
 from tests.support.ports import free_address
-from tests.support.small_store import SEGMENT, open_small, parts
+from tests.support.small_store import SEGMENT, engine_of, open_small, parts
 from tests.support.waiting import PATIENCE_S, wait_until
 
 Served = Callable[..., tuple[rocketstore.Store, MasterService]]
@@ -279,7 +279,7 @@ def test_a_replica_that_is_seen_to_lack_nothing_counts() -> None:
 
 def test_retention_keeps_what_a_slave_is_sent_next(served: Served) -> None:
     store, master = served()
-    guests = store._engine.guests  # type: ignore[union-attr]
+    guests = engine_of(store).guests
     for number in range(60):
         store.put_message("topic", b"%d" % number * 100)
     assert guests.holds() == []

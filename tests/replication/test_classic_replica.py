@@ -20,7 +20,7 @@ from rocketstore.replication.protocol.classic import OVERLAP_BYTES, ClassicRepli
 from rocketstore.replication.protocol.link import Data, Heartbeat
 from rocketstore.replication.replica.records import RecordAssembler
 from tests.replication.copies import open_copy, put_some
-from tests.support.small_store import SEGMENT, log_bytes, open_small
+from tests.support.small_store import SEGMENT, engine_of, log_bytes, open_small
 from tests.support.waiting import pause, wait_until
 
 
@@ -146,7 +146,7 @@ def test_a_copy_takes_no_puts(tmp_path: Path, log: bytes) -> None:
         with pytest.raises(ReplicaStoreError):
             copy.writer("orders")
         is_at(copy, len(log))
-        native = copy._engine.plain_writer("orders", 0)  # type: ignore[attr-defined]
+        native = engine_of(copy).plain_writer("orders", 0)
         with pytest.raises(ReplicaStoreError):
             native.put(b"from within")
         assert copy.end_offset == len(log)

@@ -28,7 +28,7 @@ from tests.replication.copies import (
     put_some,
     service_of,
 )
-from tests.support.small_store import STILL, open_small
+from tests.support.small_store import STILL, engine_of, open_small
 from tests.support.waiting import PATIENCE_S, wait_until
 
 KEY = b"a key of 16 bytes or more"
@@ -46,7 +46,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table_of(store: rocketstore.Store) -> dict[str, object]:
-    return dict(store._engine.offsets.table)  # type: ignore[attr-defined]
+    return dict(engine_of(store).offsets.table)
 
 
 def commit(store: rocketstore.Store, offset: int) -> None:

@@ -42,6 +42,7 @@ class Puts:
             put_some(self._master, 4)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("cuts", [0, 40])
 @pytest.mark.parametrize("protocol", ["rocketmq", "rocketstore"])
 def test_a_killed_copy_goes_on(

@@ -122,6 +122,7 @@ def test_a_slave_that_asks_late_has_nothing_from_before(tmp_path: Path) -> None:
             assert store.put_message("t", b"since", durability="replicas(2)").queue_offset == 1
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", ["ticket", "aio"])
 def test_no_put_waits_longer_than_replicas_have(tmp_path: Path, kind: str) -> None:
     """Also one that stands in line after a put that never gets its replicas."""

@@ -20,7 +20,7 @@ from rocketstore.replication import Master, Replica
 from rocketstore.replication.master import sender
 from tests.replication.copies import PATIENT
 from tests.support.ports import free_address
-from tests.support.small_store import SMALL, open_small
+from tests.support.small_store import SMALL, dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
 
 MASTER = Master(listen="127.0.0.1:0", **PATIENT)
@@ -166,7 +166,7 @@ def test_a_copy_delivers_no_delayed_messages_of_its_own(tmp_path: Path) -> None:
         master.writer("orders").put(b"later", delay_level=1)
         caught_up(copy, master)
         assert len(copy.delayed) == len(master.delayed) == 1
-        assert copy._engine.delayed_puts.deliver is None  # type: ignore[attr-defined]
+        assert engine_of(copy).delayed_puts.deliver is None
 
 
 def test_groups_of_a_copy_are_its_own(tmp_path: Path) -> None:
@@ -216,6 +216,7 @@ def test_an_empty_copy_begins_where_the_log_of_its_master_does(
         writer = master.writer("orders", queue_id=0)
         while master.end_offset < 5 * SMALL["commit_log_file_size_bytes"]:
             writer.put(b"x" * 1000)
+        dispatched(master)
         master.trim(before_offset=2 * SMALL["commit_log_file_size_bytes"])
         begin = master.begin_offset
         assert begin > 0, "nothing was trimmed"

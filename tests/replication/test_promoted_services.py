@@ -66,7 +66,9 @@ def promised_and_killed(path: Path, rng: random.Random, life_s: float) -> dict[s
     return said
 
 
-@pytest.mark.parametrize("life_s", [0, 0.2, 4, 8])
+@pytest.mark.parametrize(
+    "life_s", [0, 0.2, *(pytest.param(s, marks=pytest.mark.proof) for s in (4, 8))]
+)
 def test_a_promoted_copy_finishes_what_the_master_began(
     tmp_path: Path, rng: random.Random, life_s: float
 ) -> None:

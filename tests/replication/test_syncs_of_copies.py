@@ -24,7 +24,7 @@ from tests.replication.copies import (
     put_some,
     same_log,
 )
-from tests.support.small_store import DAY_MS, SEGMENT
+from tests.support.small_store import DAY_MS, SEGMENT, parts
 from tests.support.waiting import wait_until
 
 MIB = {"commit_log_file_size_bytes": 1 << 20}
@@ -45,7 +45,7 @@ def pair(tmp_path: Path, options: dict[str, Any] | None = None) -> Iterator[tupl
 
 
 def flusher_of(store: Store) -> Flusher:
-    flusher = store._engine.write.flusher  # type: ignore[attr-defined]
+    flusher = parts(store).flusher
     assert isinstance(flusher, Flusher)
     return flusher
 

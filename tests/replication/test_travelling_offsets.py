@@ -27,12 +27,12 @@ from tests.replication.copies import (
     service_of,
 )
 from tests.replication.cutting_proxy import CuttingProxy
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.waiting import wait_until
 
 
 def table_of(store: Store) -> dict[str, object]:
-    return dict(store._engine.offsets.table)  # type: ignore[attr-defined]
+    return dict(engine_of(store).offsets.table)
 
 
 def commit(store: Store, group: str, offset: int, queue_id: int = 0) -> None:
@@ -42,7 +42,7 @@ def commit(store: Store, group: str, offset: int, queue_id: int = 0) -> None:
 
 def remove(store: Store, key: str) -> None:
     """As a tool that deletes a group does."""
-    store._engine.offsets.take_from_master({key: {}}, whole=False)  # type: ignore[attr-defined]
+    engine_of(store).offsets.take_from_master({key: {}}, whole=False)
 
 
 def same_groups(copy: Store, master: Store) -> None:
@@ -110,7 +110,7 @@ def test_an_offset_of_no_queue_passes_over_no_message(tmp_path: Path) -> None:
     """Not of those that a promoted copy puts first in a queue that it had not."""
     far = {"later@a": {0: 1 << 62}}
     with open_master(tmp_path / "m") as master, open_copy(tmp_path / "c", master) as copy:
-        master._engine.offsets.take_from_master(far, whole=True)  # type: ignore[attr-defined]
+        engine_of(master).offsets.take_from_master(far, whole=True)
         same_groups(copy, master)
     promote(tmp_path / "c")
     with open_small(tmp_path / "c") as store:
@@ -140,7 +140,7 @@ def test_the_groups_of_a_master_that_follows_are_those_of_the_new_one(tmp_path: 
 
 def table_of_closed(path: Path) -> dict[str, object]:
     with open_small(path, mode="r") as store:
-        return dict(store._engine.offsets.table)  # type: ignore[attr-defined]
+        return dict(engine_of(store).offsets.table)
 
 
 def test_offsets_come_through_cut_connections(tmp_path: Path, rng: Any) -> None:
@@ -161,7 +161,7 @@ def test_a_table_of_many_frames_arrives(tmp_path: Path) -> None:
     groups = {f"topic{n}@group{n}": dict.fromkeys(range(8), n) for n in range(3000)}
     groups["wide@group"] = {q: q for q in range(20_000)}  # larger than a frame
     with open_master(tmp_path / "m") as master:
-        master._engine.offsets.take_from_master(groups, whole=True)  # type: ignore[attr-defined]
+        engine_of(master).offsets.take_from_master(groups, whole=True)
         with open_copy(tmp_path / "c", master) as copy:
             same_groups(copy, master)
             assert copy_of(copy).error is None

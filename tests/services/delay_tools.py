@@ -10,6 +10,7 @@ from rocketstore import Message, Store
 from rocketstore.services.delay import progress
 from rocketstore.services.delay.service import DelayService
 from tests.support.copies import copy_if_there
+from tests.support.small_store import engine_of, parts
 from tests.support.waiting import wait_until
 
 __all__ = [
@@ -39,7 +40,7 @@ def bodies(store: Store, topic: str = "orders") -> list[bytes]:
 
 def idle(store: Store) -> None:
     """Waits until nothing is due any more."""
-    clock = store._engine.write.clock
+    clock = parts(store).clock
     wait_until(
         lambda: all(
             waiting.due_time.timestamp() * 1000 > clock.now_ms() for waiting in store.delayed
@@ -48,7 +49,7 @@ def idle(store: Store) -> None:
 
 
 def due_of(store: Store, level: int) -> int | None:
-    found = store._engine.guests.made(DelayService).delivery.levels.get(level - 1)
+    found = engine_of(store).guests.made(DelayService).delivery.levels.get(level - 1)
     return found and found.due_ms
 
 

@@ -133,6 +133,7 @@ def test_gaps_that_the_log_could_not_have_lost(tmp_path: Path) -> None:
         put(store, b"first", "a")
         for _ in range(6000):
             put(store, b"again", "b")
+        store.flush()
         dispatched(store)
         report = store.compact("users", into=tmp_path / "t")
     assert report.skipped_offsets == 5999

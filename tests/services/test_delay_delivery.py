@@ -24,7 +24,7 @@ from tests.services.delay_tools import (
     idle,
     read,
 )
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.waiting import wait_until
 
 
@@ -125,9 +125,9 @@ def test_nothing_is_started_without_a_delay(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         store.writer("orders").put(b"x", delay_level=0)
         store.writer("orders").put(b"x")
-        assert store._engine.guests._made == {}
+        assert engine_of(store).guests._made == {}
         assert (len(store.delayed), store.delayed.next_due_time) == (0, None)
-        assert store._engine.guests._made == {}
+        assert engine_of(store).guests._made == {}
 
 
 def test_a_clock_that_is_set_back(tmp_path: Path, clock: ManualClock) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,9 @@ from rocketstore.services.delay import copies, service
 from rocketstore.services.retention import service as retention_service
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import TOPIC, bodies, crash, file_of
+from tests.support.disk_calls import Blocks
 from tests.support.retention_tools import ALL, fill
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.striking import at_each_line
 from tests.support.waiting import wait_until
 
@@ -30,19 +30,9 @@ def workers() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("rocketstore-")]
 
 
-class Disk:
-    """`full`: no queue gets a file."""
-
-    full = False
-
-    def allocate(self, fd: int, begin: int, end: int) -> None:
-        if self.full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    made = Disk()
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blocks]:
+    made = Blocks()
     monkeypatch.setattr(dispatcher, "RETRY_S", 0.02)
     monkeypatch.setattr(service, "AFTER_ERROR_S", 0.02)
     monkeypatch.setattr(queue_files, "allocate_blocks", made.allocate)
@@ -52,7 +42,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 @pytest.mark.parametrize("other_level", [False, True])
 def test_an_open_of_a_store_whose_dispatch_stands(
-    tmp_path: Path, clock: ManualClock, disk: Disk, other_level: bool
+    tmp_path: Path, clock: ManualClock, disk: Blocks, other_level: bool
 ) -> None:
     """Messages that wait are in the log alone; also where another level has its queue."""
     path = tmp_path / "store"
@@ -88,7 +78,7 @@ def test_an_open_of_a_store_whose_dispatch_stands(
 
 
 def test_what_was_delivered_before_dispatch_stood_comes_once(
-    tmp_path: Path, clock: ManualClock, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: ManualClock, disk: Blocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source and its copy are in the log alone. The queue comes with the first look at others:
     the start waits for all of them, so that it finds the copies of each."""
@@ -114,7 +104,7 @@ def test_what_was_delivered_before_dispatch_stood_comes_once(
 
 
 def test_a_retention_goes_on_where_dispatch_stands(
-    tmp_path: Path, clock: ManualClock, disk: Disk
+    tmp_path: Path, clock: ManualClock, disk: Blocks
 ) -> None:
     with fill(open_small(tmp_path, clock=clock)) as store:
         waits = store.writer("late").put(b"late", delay_level=5)
@@ -266,9 +256,9 @@ def test_a_close_does_not_wait_for_a_long_look_at_the_log(
 def test_a_put_while_the_store_closes(tmp_path: Path, clock: ManualClock) -> None:
     """Its message is stored, so the put does not fail because delivery does not begin any more."""
     with open_small(tmp_path, clock=clock) as store:
-        store._engine.guests.stop()
+        engine_of(store).guests.stop()
         with pytest.raises(StoreClosedError):
-            service.deliver_in(store._engine)
+            service.deliver_in(engine_of(store))
         store.writer("orders").put(b"x", delay_level=1)
     clock.advance(1)
     with open_small(tmp_path, clock=clock) as store:

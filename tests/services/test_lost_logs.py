@@ -42,6 +42,7 @@ from tests.services.lost_logs import (
     roll,
 )
 from tests.services.timer_tools import TOPIC as TIMERS
+from tests.support.small_store import engine_of
 from tests.support.waiting import wait_until
 
 
@@ -58,10 +59,6 @@ class Case:
     @property
     def layout(self) -> StoreLayout:
         return StoreLayout(self.path)
-
-    @property
-    def engine(self) -> Any:
-        return self.store._engine
 
     def delivered(self, begin: bytes) -> list[bytes]:
         return sorted(body for body in bodies(self.store) if begin in body)
@@ -134,7 +131,7 @@ def commits_of_transactions(case: Case) -> None:
     assert found[b"one"] == 1
     assert max(found.values()) <= 3
     topic, group = "rmq_sys_rocketstore_transactions", "CID_RMQ_SYS_rocketstore_transactions"
-    stored = case.engine.offsets.get(topic, group).get(0, 0)
+    stored = engine_of(case.store).offsets.get(topic, group).get(0, 0)
     assert stored <= case.store.max_queue_offset(topic, 0) == found.total()
 
 
@@ -188,11 +185,11 @@ def checkpoint(case: Case) -> None:
         own = file.load()
     assert own is not None
     assert own.flushed <= case.store.end_offset
-    assert not lost_its_end(own, case.engine._segments)
+    assert not lost_its_end(own, engine_of(case.store)._segments)
 
 
 def positions(case: Case) -> None:
-    at = case.engine.positions
+    at = engine_of(case.store).positions
     assert at.dispatched <= at.visible <= at.committed <= at.wrote
     assert at.flushed <= at.wrote == case.store.end_offset
 
@@ -235,7 +232,7 @@ def places(case: Case) -> None:
     """What is stored from now on names this log."""
     case.store.close()
     with opened(case.path, case.clock, deliver_delayed=False) as store:
-        segments = store._engine.reader.source.segments()
+        segments = engine_of(store).reader.source.segments()
         levels_file: Any = read_json(case.layout.delay_offsets)
         groups_file: Any = read_json(case.layout.consumer_offsets)
         for document in (levels_file, groups_file):

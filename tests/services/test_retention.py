@@ -8,7 +8,6 @@ import datetime
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -27,6 +26,7 @@ from tests.support.retention_tools import ALL, NEVER, SOON, comes_true, fill, us
 from tests.support.small_store import (
     SEGMENT,
     dispatched,
+    engine_of,
     everything,
     no_dispatch,
     open_small,
@@ -54,11 +54,11 @@ def test_the_timer_alone_does_it(tmp_path: Path) -> None:
     with fill(open_small(tmp_path)) as store:
         assert len(used(store)) > 5
         last_ms = everything(store)[-1].store_timestamp_ms
-    age = datetime.timedelta(seconds=2)
+    age = datetime.timedelta(seconds=1)
     with open_small(tmp_path, retention=Retention(max_age=age, check_every=SOON)) as store:
         assert comes_true(lambda: len(used(store)) == 1)
         first_left_ms = store.get(store.begin_offset).store_timestamp_ms
-        assert syscalls.realtime_ms() >= first_left_ms + 2000
+        assert syscalls.realtime_ms() >= first_left_ms + 1000
         assert first_left_ms <= last_ms
         assert store.begin_offset == store.end_offset // SEGMENT * SEGMENT
 
@@ -202,7 +202,7 @@ def test_groups(tmp_path: Path) -> None:
             return store.retention.plan(rule).new_begin_offset
 
         def to(group: str, offsets: dict[int, int]) -> None:
-            store._engine.offsets.commit("orders", group, offsets, 0, lambda end: None)
+            engine_of(store).offsets.commit("orders", group, offsets, 0, lambda end: None)
 
         with store.consumer("orders", queue_id=0) as consumer:
             offset = {message.queue_offset: message.physical_offset for message in consumer}
@@ -257,7 +257,7 @@ def test_archives(tmp_path: Path) -> None:
 
 def test_services(tmp_path: Path) -> None:
     with fill(open_small(tmp_path)) as store:
-        guests: Any = store._engine.guests  # type: ignore[attr-defined]
+        guests: Any = engine_of(store).guests
         guests.hold("timers", lambda: 3 * SEGMENT + 1)
         guests.hold("nothing", lambda: None)
         plan = store.retention.run(ALL)
@@ -359,8 +359,8 @@ def test_readers_in_other_processes_see_no_error(tmp_path: Path) -> None:
         for reader in readers:
             assert reader.stdout is not None
             assert reader.stdout.readline() == "begun\n"
-        deadline, n = time.monotonic() + 4, 1
-        while time.monotonic() < deadline or store.end_offset < 100 * SEGMENT:
+        n = 1
+        while store.end_offset < 200 * SEGMENT:
             writer.put(b"%08d" % n * 37)
             n += 1
             if n % 100 == 0:

@@ -23,6 +23,7 @@ from tests.support.retention_tools import NEVER, Disk, comes_true, fill, used
 from tests.support.small_store import (
     SEGMENT,
     dispatched,
+    engine_of,
     everything,
     no_dispatch,
     open_small,
@@ -107,7 +108,7 @@ def test_an_emergency_waits_for_what_is_not_in_its_queue(
             plan = store.retention.run()
             assert (plan.count, plan.waits) == (0, True)
             kept = store.retention._keeper
-            assert kept.round(kept._engine, rule)
+            assert kept.round(engine_of(store), rule)
             kept._worker.wake()
         dispatched(store)
         assert comes_true(lambda: store.begin_offset >= 2 * SEGMENT)
@@ -144,7 +145,7 @@ def test_removed_files_that_are_mapped_are_no_reason_to_remove_more(
         kept = everything(store)[:20]
         assert store.retention.run(rule).count == 5
         disk.others += 5 * SEGMENT
-        files = store._engine.reader.source.segments()
+        files = engine_of(store).reader.source.segments()
         held, processes = store.retention._keeper._removed.held(files)
         assert held >= SEGMENT
         assert len(processes) == 1

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import rocketstore
+from rocketstore import Store
 from rocketstore.log.worker import Worker
 from tests.power_loss.oracle import leave
 from tests.support.copies import copy_if_there
 from tests.support.paths import ROOT
-from tests.support.small_store import everything, open_still
+from tests.support.small_store import engine_of, everything, open_still
 from tests.support.transactions import (
     ALL,
     BIG,
@@ -35,6 +36,17 @@ from tests.support.transactions import (
 commits: Any = importlib.import_module("rocketstore.services.transactions.commits")
 
 
+def die_behind_the_record(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record alone reaches the disk, no copy does."""
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "add_copy", lambda *_: None)
+        patch.setattr(commits.Commits, "_settle", died)
+        with pytest.raises(Died):
+            work(store)
+        engine_of(store).guests._made.clear()
+        leave(store)
+
+
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])
 @pytest.mark.parametrize(
     ("step", "want"),
@@ -48,14 +60,14 @@ def test_a_stop_at_any_step_leaves_all_or_nothing(
         tx.put("else", b"")
     with monkeypatch.context() as patch:
         if step == "_hold":
-            patch.setattr(store._engine.offsets, "commit_moves", died)
+            patch.setattr(engine_of(store).offsets, "commit_moves", died)
         elif step:
             patch.setattr(commits.Commits, step, died)
         try:
             work(store)
         except Died:
             assert step
-        store._engine.guests._made.clear()  # its stop would do the rest
+        engine_of(store).guests._made.clear()  # its stop would do the rest
         leave(store)
     for _ in range(2):
         with open_small(tmp_path) as store:
@@ -67,13 +79,14 @@ import os, signal, sys
 from pathlib import Path
 from rocketstore.services.transactions import commits
 from rocketstore.consuming import group_offsets
+from tests.support.small_store import engine_of
 from tests.support.transactions import open_small, work
 
 path, step = Path(sys.argv[1]), sys.argv[2]
 kill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 store = open_small(path, durability=sys.argv[3])
 if step == "journal":
-    store._engine.offsets._journal.add = kill
+    engine_of(store).offsets._journal.add = kill
 elif step != "end":
     setattr(commits.Commits, step, kill)
 work(store)
@@ -124,21 +137,16 @@ def test_a_log_that_ends_anywhere_in_a_commit_has_all_of_it_or_nothing(tmp_path:
         for _ in range(2):
             with open_small(image) as store:
                 assert state(store) == want
-                assert store._engine.offsets.get(RECORDS, GROUP) == ({0: 1} if want is ALL else {})
+                assert engine_of(store).offsets.get(RECORDS, GROUP) == (
+                    {0: 1} if want is ALL else {}
+                )
         shutil.rmtree(image)
 
 
 def test_a_crash_while_the_open_finishes_one_puts_no_copy_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = filled(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, "add_copy", lambda *_: None)  # the record alone reaches the disk
-        patch.setattr(commits.Commits, "_settle", died)
-        with pytest.raises(Died):
-            work(store)
-        store._engine.guests._made.clear()
-        leave(store)
+    die_behind_the_record(filled(tmp_path), monkeypatch)
     for step in ("_settle", "_copies_there"):
         with monkeypatch.context() as patch:
             patch.setattr(commits.Commits, step, died)
@@ -153,14 +161,7 @@ def test_an_open_finishes_one_in_its_own_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer: dict[str, int]
 ) -> None:
     """With a write buffer, too, it waits for no other."""
-    store = filled(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(commits, "add_copy", lambda *_: None)  # the record alone reaches the disk
-        patch.setattr(commits.Commits, "_settle", died)
-        with pytest.raises(Died):
-            work(store)
-        store._engine.guests._made.clear()
-        leave(store)
+    die_behind_the_record(filled(tmp_path), monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "start", lambda _: None)
         store = open_small(tmp_path, max_unflushed_bytes=1 << 16, **buffer)
@@ -178,10 +179,10 @@ def test_what_a_group_has_stored_since_counts(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-    store._engine.offsets.moving = {}
+    engine_of(store).offsets.moving = {}
     with store.consumer("in", group="work") as consumer:
         consumer.commit({0: 2})
-    store._engine.guests._made.clear()
+    engine_of(store).guests._made.clear()
     leave(store)
     with open_small(tmp_path) as store:
         assert state(store) == (THREE, THREE, 2)
@@ -199,7 +200,7 @@ def test_several_that_are_not_done_follow_each_other(
                     tx.put("out", b"%d" % n)
                     consumer.poll(1)
                     tx.commit_offsets(consumer)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
     with open_small(tmp_path) as store:
         assert state(store) == ([b"0", b"1", b"2"], [], 4)
@@ -215,7 +216,7 @@ def test_a_record_that_is_damaged_is_passed_over(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
     with open_small(tmp_path) as store:
         assert state(store) == ALL
@@ -230,7 +231,7 @@ def test_a_failed_finish_stops_the_open_unless_it_is_forced(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-        store._engine.guests._made.clear()
+        engine_of(store).guests._made.clear()
         leave(store)
 
     def full(*_: object, **__: object) -> None:
@@ -268,7 +269,7 @@ def test_the_progress_passes_no_commit_that_is_not_on_disk(
         patch.setattr(commits.Commits, "_wait", wait)
         one.commit()
     assert store.flushed_offset < store.end_offset
-    assert store._engine.offsets.get("in", "work") == {0: 1}
-    assert store._engine.offsets.get(RECORDS, GROUP) == {0: 1}
+    assert engine_of(store).offsets.get("in", "work") == {0: 1}
+    assert engine_of(store).offsets.get(RECORDS, GROUP) == {0: 1}
     consumer.close()
     store.close()

@@ -15,7 +15,7 @@ from rocketstore import (
     GroupClaimedError,
     TransactionSettledError,
 )
-from tests.support.small_store import everything
+from tests.support.small_store import engine_of, everything
 from tests.support.transactions import (
     ALL,
     GROUP,
@@ -58,7 +58,7 @@ def test_offsets_that_cannot_be_stored_are_stored_by_the_next_commit(
 ) -> None:
     with filled(tmp_path) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(store._engine.offsets, "commit_moves", died)
+            patch.setattr(engine_of(store).offsets, "commit_moves", died)
             with pytest.raises(Died):
                 work(store)
         assert state(store) == (THREE, THREE, 1)
@@ -115,7 +115,7 @@ def test_a_signal_behind_an_append_does_not_append_twice_and_cannot_be_rolled_ba
             back.rollback()
         back.commit()
         assert state(store)[0] == [b"1", b"2"]
-        assert not commits.commits_of(store._engine)._unheard
+        assert not commits.commits_of(engine_of(store))._unheard
 
 
 def test_offsets_that_are_stored_already_write_nothing(tmp_path: Path) -> None:
@@ -170,5 +170,5 @@ def test_threads_commit_at_the_same_time(tmp_path: Path) -> None:
         for n in range(4):
             found = [m.body for m in store.consumer("out", queue_id=n)]
             assert found == [b"%d" % i for i in range(20)]
-        assert store._engine.offsets.get("in", "work") == dict.fromkeys(range(4), 20)
-        assert store._engine.offsets.get(RECORDS, GROUP) == {0: len(everything(store, RECORDS))}
+        assert engine_of(store).offsets.get("in", "work") == dict.fromkeys(range(4), 20)
+        assert engine_of(store).offsets.get(RECORDS, GROUP) == {0: len(everything(store, RECORDS))}

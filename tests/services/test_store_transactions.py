@@ -23,7 +23,7 @@ from rocketstore import (
     TransactionBusyError,
     TransactionSettledError,
 )
-from tests.support.small_store import everything, open_still
+from tests.support.small_store import engine_of, everything, open_still
 from tests.support.transactions import (
     ALL,
     BIG,
@@ -274,15 +274,15 @@ def test_without_offsets_a_commit_promises_what_the_store_does(tmp_path: Path) -
     assert store.flushed_offset == store.end_offset
     store.close()
     with open_small(tmp_path) as store:
-        assert store._engine.offsets.get(RECORDS, GROUP) == {0: 2}
+        assert engine_of(store).offsets.get(RECORDS, GROUP) == {0: 2}
 
 
 def test_a_trim_makes_offsets_durable_that_the_log_still_has(tmp_path: Path) -> None:
     with filled(tmp_path) as store:
         work(store)
-        assert store._engine.offsets.unsynced
+        assert engine_of(store).offsets.unsynced
         store.trim(before_offset=0)
-        assert not store._engine.offsets.unsynced
+        assert not engine_of(store).offsets.unsynced
 
 
 def test_commit_records_do_not_hold_the_log(tmp_path: Path) -> None:

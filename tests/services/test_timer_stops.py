@@ -15,7 +15,7 @@ from rocketstore.services.delay.timer_table import TimerTable
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import bodies, crash, read, refuse
 from tests.services.timer_tools import put_at, saved, settled, state_of, timers_of
-from tests.support.small_store import open_small
+from tests.support.small_store import open_small, parts
 from tests.support.waiting import wait_until
 
 Crashes = list[Path]
@@ -121,7 +121,7 @@ def test_a_stop_while_one_is_cancelled_or_gets_another_time(
     delivered = []
     for image in images:
         with open_small(image, clock=ManualClock(clock.now_ms())) as store:
-            moved: Any = store._engine.write.clock
+            moved: Any = parts(store).clock
             moved.advance(5)
             settled(store)
             moved.advance(5)

@@ -18,7 +18,7 @@ from rocketstore.services.delay import timers as timers_module
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import NOW_MS, bodies, crash, read
 from tests.services.timer_tools import TOPIC, at, put_at, saved, settled, state_of, timers_of
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.waiting import wait_until
 
 SECOND = datetime.timedelta(seconds=1)
@@ -342,16 +342,16 @@ def test_retention_keeps_what_waits(tmp_path: Path, clock: ManualClock) -> None:
         place = put_at(store, b"b", 50).physical_offset
         clock.advance(1)
         settled(store)
-        assert store._engine.guests.holds() == [("delayed messages", place)]
+        assert engine_of(store).guests.holds() == [("delayed messages", place)]
     with open_small(path, clock=clock, deliver_delayed=False) as store:
-        assert store._engine.guests.holds() == [("delayed messages", place)]
+        assert engine_of(store).guests.holds() == [("delayed messages", place)]
 
 
 def test_what_is_cancelled_holds_nothing(tmp_path: Path, clock: ManualClock) -> None:
     with open_small(tmp_path / "store", clock=clock) as store:
         first = put_at(store, b"a", 5000)
         last = put_at(store, b"b", 50)
-        holds = store._engine.guests.holds
+        holds = engine_of(store).guests.holds
         assert len(store.delayed) == 2
         assert holds() == [("delayed messages", first.physical_offset)]
         store.delayed.cancel(first)

@@ -12,6 +12,7 @@ from rocketstore.services.delay.service import DelayService
 from rocketstore.services.delay.timers import Timers
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import NOW_MS, idle
+from tests.support.small_store import engine_of
 from tests.support.waiting import wait_until
 
 __all__ = [
@@ -46,7 +47,7 @@ def state_of(path: Path) -> Path:
 
 
 def timers_of(store: Store) -> Timers:
-    service = store._engine.guests.made(DelayService)
+    service = engine_of(store).guests.made(DelayService)
     assert service is not None
     return service.timers
 
@@ -54,8 +55,8 @@ def timers_of(store: Store) -> Timers:
 def saved(store: Store) -> None:
     """Waits until the table is stored as it is."""
     timers = timers_of(store)
-    store._engine.guests.made(DelayService)._thread.wake()  # type: ignore[union-attr]
-    end = store._engine.queue_state(TOPIC, 0).next_offset
+    engine_of(store).guests.made(DelayService)._thread.wake()
+    end = engine_of(store).queue_state(TOPIC, 0).next_offset
     wait_until(
         lambda: (
             timers.table.next == end

@@ -71,7 +71,7 @@ PARTS = (
     Part(
         "longer",
         1,
-        290,
+        340,
         (
             Campaign("killed writers", "kills", 102, 40, 24),
             Campaign("killed recoveries", "rounds", 40, 25, 10),

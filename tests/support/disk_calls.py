@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["DiskCalls", "disk_calls"]
+__all__ = ["Blocks", "DiskCalls", "Gate", "disk_calls"]
 
 NAMES = ("pwritev2", "pwrite", "fdatasync")
 
@@ -40,6 +41,30 @@ class DiskCalls:
         except OSError as error:
             return error.errno or errno.EIO
         return 0
+
+
+class Gate:
+    """Holds up who calls it until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self._open = threading.Event(), threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        self.reached.set()
+        assert self._open.wait(20)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class Blocks:
+    """Stands in for `allocate_blocks`. `full`: none are given."""
+
+    full = False
+
+    def allocate(self, fd: int, begin: int, end: int) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from rocketstore import Retention, Store
 from rocketstore.services.retention import keeper
 from rocketstore.services.retention.plan import DiskUse
-from tests.support.small_store import SEGMENT, dispatched
+from tests.support.small_store import SEGMENT, dispatched, engine_of
 from tests.support.waiting import pause
 
 SOON = datetime.timedelta(milliseconds=20)
@@ -32,7 +32,7 @@ def fill(store: Store, count: int = 60, topic: str = "orders") -> Store:
 
 def used(store: Store) -> tuple[Any, ...]:
     """The files of the log; the directory may have the next one, too."""
-    files: tuple[Any, ...] = store._engine.reader.source.segments()
+    files: tuple[Any, ...] = engine_of(store).reader.source.segments()
     return files
 
 
@@ -52,5 +52,5 @@ class Disk:
         monkeypatch.setattr(keeper, "disk_use", self.use)
 
     def use(self, directory: Path, held: int = 0) -> DiskUse:
-        files = self.store._engine.reader.source.segments()
+        files = engine_of(self.store).reader.source.segments()
         return DiskUse(self.total, self.others + len(files) * SEGMENT, held)

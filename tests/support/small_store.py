@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import rocketstore
 from rocketstore import Message, Store
@@ -15,6 +15,9 @@ from rocketstore._native.os import syscalls
 
 if TYPE_CHECKING:
     import pytest
+
+    from rocketstore.engine.parts import WriteParts
+    from rocketstore.engine.writing_engine import WritingEngine
 
 DAY_MS = 86_400_000
 SEGMENT = 4096
@@ -45,9 +48,14 @@ def open_still(path: Path, durability: str, **options: Any) -> Store:
     return open_small(path, durability=durability, **{**STILL, **options})
 
 
-def parts(store: Store) -> Any:
-    """What works behind a store that is open for writing."""
-    return store._engine.write
+def engine_of(store: Store) -> WritingEngine:
+    """The engine of a store: the only door of tests to what no user sees."""
+    return cast("WritingEngine", store._engine)
+
+
+def parts(store: Store) -> WriteParts:
+    """What only a store that is open for writing has."""
+    return engine_of(store).write
 
 
 def until(store: Store, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
@@ -64,14 +72,14 @@ def until(store: Store, condition: Callable[[], bool], timeout_s: float = 20.0) 
 
 def store_group_offset(store: Store, topic: str, offset: int) -> None:
     """Group "group", queue 0: wherever it is, as in the file of a store that lost what stood there."""
-    store._engine.offsets.commit(topic, "group", {0: offset}, 0, lambda physical_end: None)
+    engine_of(store).offsets.commit(topic, "group", {0: offset}, 0, lambda physical_end: None)
 
 
 @contextmanager
 def no_dispatch(store: Store) -> Iterator[None]:
     """Nothing becomes readable in its queue meanwhile; afterwards all does."""
-    dispatcher: Any = dispatched(store)._engine._dispatcher
-    source: Any = store._engine.reader.source
+    dispatcher: Any = engine_of(dispatched(store))._dispatcher
+    source: Any = engine_of(store).reader.source
     dispatch_up_to = source._dispatch_up_to
     dispatcher._service.paused = True
     dispatcher.catch_up = lambda target, **options: 0

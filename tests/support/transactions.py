@@ -7,7 +7,7 @@ from typing import Any
 
 import rocketstore
 from rocketstore import Store
-from tests.support.small_store import everything
+from tests.support.small_store import engine_of, everything
 
 RECORDS = "rmq_sys_rocketstore_transactions"
 GROUP = "CID_RMQ_SYS_rocketstore_transactions"
@@ -45,7 +45,7 @@ def work(store: Store, count: int = 3) -> rocketstore.StoreTransaction:
 def state(store: Store) -> tuple[list[bytes], list[bytes], int | None]:
     """What came of messages, in both topics, and where the group is."""
     out, log = (sorted(bytes(m.body) for m in everything(store, t)) for t in ("out", "log"))
-    return out, log, store._engine.offsets.get("in", "work").get(0)
+    return out, log, engine_of(store).offsets.get("in", "work").get(0)
 
 
 NOTHING: tuple[list[bytes], list[bytes], int] = ([], [], 1)

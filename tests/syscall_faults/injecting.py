@@ -16,6 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from rocketstore.log.commitlog import committer, flusher
+from tests.support.small_store import engine_of, parts
 
 __all__ = ["ERRNOS", "Case", "Injector", "Recorder", "site_of"]
 
@@ -157,7 +158,7 @@ class Injector:
             and self._run.store is not None
         ):
             self._run.say("sync_failed", True)
-            self._positions = positions = self._run.store._engine.positions
+            self._positions = positions = engine_of(self._run.store).positions
             # What is committed may be in the flusher's hands while the committer's write fails.
             self._flushed = positions.flushed if site.startswith(FLUSHER) else positions.committed
             self._failing = threading.get_ident()
@@ -187,7 +188,7 @@ class Injector:
         """Of flusher and committer, one cannot know that the other's call fails until the store has failed."""
         if threading.get_ident() == self._failing:
             return False
-        if self._run.store._engine.write.commit_log.failure is None:
+        if parts(self._run.store).commit_log.failure is None:
             return True
         begun, self._under_way = self._under_way, False
         return begun

@@ -13,6 +13,7 @@ import pytest
 
 from rocketstore import BackpressureError, DiskFullError, Store, StoreClosedError
 from tests.process.other_process import numbers, open_small
+from tests.support.small_store import parts
 
 BIG = bytes(10_000)
 
@@ -55,7 +56,7 @@ def test_a_stuck_flusher_is_named(tmp_path: Path, durability: str) -> None:
     stands and the bound; once the disk answers puts go on."""
     options: dict[str, Any] = {"max_unflushed_bytes": 64 * 1024, "max_wait_ms": 150}
     with open_small(tmp_path, durability=durability, **options) as store:
-        flusher = store._engine.write.flusher
+        flusher = parts(store).flusher
         store.writer("Orders", queue_id=1).put(b"0:", durability="disk")
         flushed = store.flushed_offset
         flusher._retire()  # flushes that need no Python end, too
@@ -79,7 +80,7 @@ def test_a_segment_that_is_not_ready_in_time(tmp_path: Path) -> None:
     """D-15 D-16 S004-48 S004-49: the put gives up after max_wait_ms; the segment is still being made,
     and a later put finds it."""
     with open_small(tmp_path, durability="os", max_wait_ms=150) as store:
-        preallocator = store._engine.write.preallocator
+        preallocator = parts(store).preallocator
         stuck = Stuck(preallocator, "_create")
         writer = store.writer("Orders")
         with pytest.raises(BackpressureError, match=r"segment at 0 was not ready after 0\.1"):
@@ -98,7 +99,7 @@ def test_a_segment_that_is_not_ready_in_time(tmp_path: Path) -> None:
 def test_a_put_that_waits_for_a_segment_hears_of_a_close(tmp_path: Path) -> None:
     """D-36 K-38: it ends with StoreClosedError at once, not after max_wait_ms."""
     store = open_small(tmp_path, durability="os", max_wait_ms=60_000)
-    preallocator = store._engine.write.preallocator
+    preallocator = parts(store).preallocator
     stuck = Stuck(preallocator, "_create")
     heard: list[BaseException] = []
 
@@ -158,7 +159,7 @@ def test_the_next_segment_is_made_ahead_and_removed_at_the_end(tmp_path: Path) -
         writer = store.writer("Orders")
         for number in range(4):
             writer.put(b"%d:" % number + BIG)
-        preallocator = store._engine.write.preallocator
+        preallocator = parts(store).preallocator
         deadline = threading.Event()
         for _ in range(1000):
             if preallocator.spare() is not None:

@@ -25,7 +25,7 @@ from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.mapped_files import second_names
 from rocketstore.tools import verify
-from tests.support.small_store import Calls, dispatched, open_small, until, watched
+from tests.support.small_store import Calls, dispatched, open_small, parts, until, watched
 
 
 def full() -> OSError:
@@ -79,7 +79,7 @@ def test_a_close_that_fails_early_marks_nothing_clean(
     """D-03 D-13: what was not done in front of the clean mark keeps it away."""
     store = open_small(tmp_path)
     store.writer("t").put(b"x")
-    monkeypatch.setattr(store._engine.write.completions, "close", lambda: _raise(full()))
+    monkeypatch.setattr(parts(store).completions, "close", lambda: _raise(full()))
     with pytest.raises(OSError, match="quota"):
         store.close()
     assert (tmp_path / "abort").exists()
@@ -235,7 +235,7 @@ def test_a_failed_checkpoint_of_a_trim_fails_the_store(
     with pytest.raises(OSError, match="quota"):
         store.trim(before_offset=8192)
     tried = calls.made.count("fdatasync")
-    assert repr(store._engine.write.commit_log.failure) == repr(calls.errors.pop("fdatasync"))
+    assert repr(parts(store).commit_log.failure) == repr(calls.errors.pop("fdatasync"))
     store.close()
     assert calls.made.count("fdatasync") == tried
     assert (tmp_path / "abort").exists()
@@ -248,7 +248,7 @@ def test_the_generation_is_taken_although_the_other_file_fails(
     """D-13 D-40: our checkpoint was stored, RocketMQ's not: the next save does not store the same number."""
     with open_small(tmp_path) as store:
         store.writer("t").put(b"x", durability="disk")
-        checkpointer = store._engine.write.checkpointer
+        checkpointer = parts(store).checkpointer
         generation = checkpointer.last.generation
         monkeypatch.setattr(checkpointer._rocketmq, "store", lambda *_: _raise(full()))
         with pytest.raises(OSError, match="quota"):
@@ -304,7 +304,7 @@ def test_no_index_file_is_synced_again_after_an_error(
         for number in range(150):
             result = writer.put(b"x", keys=f"k{number}", durability="memory")
         until(store, lambda: store.dispatched_offset >= result.end_offset)
-        index = store._engine.write.index
+        index = parts(store).index
         assert len(index.files) > 1
         tried: list[str] = []
 
@@ -331,7 +331,7 @@ def test_a_failed_commit_is_not_tried_again(
             store.writer("t").put(b"y", durability="disk")
     for _ in range(2):
         with pytest.raises(OSError, match="quota"):
-            store._engine.write.committer.commit()
+            parts(store).committer.commit()
     store.close()
     assert calls.made == ["pwrite"]
     assert bodies(tmp_path)[:1] == [b"x"]

@@ -15,6 +15,7 @@ from rocketstore import Store, StoreFailedError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.layout.paths import StoreLayout
 from tests.process.other_process import numbers, open_small
+from tests.support.small_store import engine_of, parts
 
 #: What syncs the log in each mode.
 SYNC_CALLS = [("disk", "pwritev2"), ("os", "msync"), ("memory", "fdatasync")]
@@ -135,7 +136,7 @@ def test_there_is_no_second_sync(tmp_path: Path, probe: Any, durability: str, ca
     with open_quiet(tmp_path, durability) as store:
         writer = store.writer("Orders")
         writer.put(b"0:", durability="disk")
-        flusher = store._engine.write.flusher
+        flusher = parts(store).flusher
         flushes = flusher.flushes
         probe.fail(call, errno.EIO, times=-1)
         with pytest.raises(StoreFailedError):
@@ -145,14 +146,14 @@ def test_there_is_no_second_sync(tmp_path: Path, probe: Any, durability: str, ca
         for _ in range(3):
             with pytest.raises(StoreFailedError):
                 store.wait_flushed(store.end_offset)
-        store._engine.write.commit_log.log.group.signal.notify()
+        parts(store).commit_log.log.group.signal.notify()
         probe.fail(call, errno.EIO, times=0)  # counts only
         flushed = store.flushed_offset
         store.close()
         assert flusher.flushes == flushes
         if call == "pwritev2":
             assert probe.calls_made() == 0
-        assert store._engine.positions.flushed == flushed
+        assert engine_of(store).positions.flushed == flushed
 
 
 @in_each_mode

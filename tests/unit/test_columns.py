@@ -12,35 +12,17 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from rocketstore._native.format import codec
 from rocketstore._native.format.column_scanner import CODED, NUMBERS, TEXTS, ColumnScanner
 from rocketstore._native.format.scanner import read_message
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.columns import COLUMNS, CodedName, Int32Name, Int64Name, TextName, columns_of
 from tests.support import paths
+from tests.unit.conftest import record
 
 VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
 START = 1 << 20
 SIZE = 1 << 20
 BOTH = 3
-
-
-def record(physical_offset: int, **fields: Any) -> bytes:
-    values: dict[str, Any] = {
-        "topic": "orders",
-        "body": b"body",
-        "properties": b"",
-        "queue_id": 3,
-        "queue_offset": 7,
-        "physical_offset": physical_offset,
-        "born_timestamp_ms": 1_600_000_000_000,
-        "born_host": "10.1.2.3:54321",
-        "store_timestamp_ms": 1_700_000_000_001,
-        "store_host": "192.168.0.9:10911",
-        "record_crc": True,
-        **fields,
-    }
-    return codec.encode_record(**values)
 
 
 def random_fields(rng: random.Random) -> dict[str, Any]:

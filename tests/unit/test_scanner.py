@@ -19,6 +19,7 @@ from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.os.mapping import mapped_files
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from tests.support import paths
+from tests.unit.conftest import record
 
 VECTORS = json.loads((paths.VECTORS / "vectors.json").read_text())
 START = 4096
@@ -27,21 +28,9 @@ UNITS = 64
 
 
 def encode(physical_offset: int, queue_offset: int = 0, **fields: Any) -> bytes:
-    values: dict[str, Any] = {
-        "topic": "orders",
-        "body": b"body %d" % queue_offset,
-        "properties": codec.encode_properties({"TAGS": "paid", "KEYS": f"k{queue_offset} all"}),
-        "queue_id": 3,
-        "queue_offset": queue_offset,
-        "physical_offset": physical_offset,
-        "born_timestamp_ms": 1_600_000_000_000,
-        "born_host": "10.1.2.3:54321",
-        "store_timestamp_ms": 1_700_000_000_001,
-        "store_host": "192.168.0.9:10911",
-        "record_crc": True,
-        **fields,
-    }
-    return codec.encode_record(**values)
+    properties = codec.encode_properties({"TAGS": "paid", "KEYS": f"k{queue_offset} all"})
+    values = {"body": b"body %d" % queue_offset, "properties": properties, **fields}
+    return record(physical_offset, queue_offset=queue_offset, **values)
 
 
 def file_of(data: bytes, start: int = START) -> MappedFile:

@@ -12,7 +12,7 @@ import pytest
 import rocketstore
 from rocketstore.engine.catch_up import dispatch_for_reader
 from rocketstore.log.dispatch import dispatcher
-from tests.support.small_store import no_dispatch, open_small
+from tests.support.small_store import engine_of, no_dispatch, open_small
 from tests.support.waiting import wait_until
 
 
@@ -34,7 +34,7 @@ class Other(Putting):
 def test_services_stop_newest_first_while_the_store_takes_puts(tmp_path: Path) -> None:
     said: list[str] = []
     store = open_small(tmp_path)
-    guests = store._engine.guests
+    guests = engine_of(store).guests
     one = guests.get(Putting, lambda: Putting(store, said, "one"))
     assert guests.get(Putting, lambda: Putting(store, said, "another")) is one
     guests.get(Other, lambda: Other(store, said, "two"))
@@ -68,7 +68,7 @@ class Threads:
 def test_a_close_waits_for_the_trim_of_a_service(tmp_path: Path) -> None:
     for _ in range(20):
         store = open_small(tmp_path)
-        service = store._engine.guests.get(Threads, partial(Threads, store))
+        service = engine_of(store).guests.get(Threads, partial(Threads, store))
         while not service.trims:
             store.put_message("orders", b"x")
         store.close()
@@ -81,7 +81,7 @@ class Reading:
     def __init__(self, store: rocketstore.Store, begun: threading.Event) -> None:
         begun.set()
         while True:
-            store._engine.reader.bounds("orders", 0)
+            engine_of(store).reader.bounds("orders", 0)
 
     def stop(self) -> None:
         raise AssertionError("it was never made")
@@ -94,7 +94,7 @@ def test_a_close_ends_the_making_of_a_service(tmp_path: Path) -> None:
 
     def make() -> None:
         try:
-            store._engine.guests.get(Reading, lambda: Reading(store, begun))
+            engine_of(store).guests.get(Reading, lambda: Reading(store, begun))
         except rocketstore.StoreClosedError as error:
             errors.append(error)
 
@@ -113,7 +113,7 @@ def test_a_close_ends_what_a_service_dispatches_while_it_is_made(
     """Between two runs, of a log that may be long and grow."""
     monkeypatch.setattr(dispatcher, "RUN_BYTES", 500)
     store = open_small(tmp_path)
-    engine: Any = store._engine
+    engine: Any = engine_of(store)
     behind, runs = engine._dispatcher, list[int]()
     closing = threading.Thread(target=store.close)
 

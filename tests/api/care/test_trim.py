@@ -22,6 +22,7 @@ from tests.support.copies import copy_if_there
 from tests.support.small_store import (
     SEGMENT,
     dispatched,
+    engine_of,
     everything,
     open_small,
     open_still,
@@ -319,7 +320,7 @@ def test_a_segment_stays_until_the_flush_that_is_over_it_has_ended(
         assert half.wait(20)
         assert parts(store).positions.flushed == 2 * SEGMENT
         begun: list[int] = []
-        engine = store._engine
+        engine = engine_of(store)
         look = Trim(
             parts(store), engine._segments, engine._queues, engine.reader, 20_000
         )._new_begin

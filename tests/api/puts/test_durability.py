@@ -19,7 +19,7 @@ from rocketstore import (
     encode_frames,
 )
 from rocketstore.log.commitlog import flusher as flusher_module
-from tests.support.disk_calls import DiskCalls, disk_calls
+from tests.support.disk_calls import DiskCalls, Gate, disk_calls
 from tests.support.small_store import everything, log_bytes, open_small, open_still, parts, until
 from tests.support.waiting import wait_until
 
@@ -41,14 +41,9 @@ def test_disk_put_waits_for_its_own_end(tmp_path: Path) -> None:
 
 def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: DiskCalls) -> None:
     """S000-110 S002-05 S002-19: the put returns after the sync, not before."""
-    gate, inside = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        inside.set()
-        assert gate.wait(20)
-
+    gate = Gate()
     with open_small(tmp_path) as store:
-        calls.before["pwritev2"] = hold
+        calls.before["pwritev2"] = gate
         done = threading.Event()
 
         def put() -> None:
@@ -57,10 +52,10 @@ def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: Dis
 
         thread = threading.Thread(target=put)
         thread.start()
-        assert inside.wait(20)
+        assert gate.reached.wait(20)
         assert not done.is_set()
         assert store.visible_offset == 0  # nobody reads what a power cut could take back
-        gate.set()
+        gate.open()
         thread.join(20)
         assert done.is_set()
         assert store.flushed_offset == store.end_offset > 0
@@ -211,21 +206,16 @@ def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: DiskCalls) ->
 
 def test_flush_policy_runs_outside_the_append_lock(tmp_path: Path, calls: DiskCalls) -> None:
     """S003-27: while a sync hangs, other puts take the lock, append and return."""
-    gate, inside = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        inside.set()
-        assert gate.wait(20)
-
+    gate = Gate()
     with open_small(tmp_path) as store:
-        calls.before["pwritev2"] = hold
+        calls.before["pwritev2"] = gate
         first = store.writer("orders").submit(b"first")
-        assert inside.wait(20)
+        assert gate.reached.wait(20)
         for number in range(1, 6):
             result = store.writer("orders").put(b"next", durability="memory")
             assert result.queue_offset == number
         assert not first.done()
-        gate.set()
+        gate.open()
         assert first.result(20).durability == "disk"
 
 

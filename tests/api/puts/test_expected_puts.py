@@ -82,22 +82,22 @@ def test_readers_have_none_made(tmp_path: Path) -> None:
         assert parts(store).preallocator.spare() is None
 
 
-def test_the_first_pages_are_there_before_a_put(tmp_path: Path) -> None:
-    if not on_disk(tmp_path):
+def test_the_first_pages_are_there_before_a_put(disk_path: Path) -> None:
+    if not on_disk(disk_path):
         pytest.skip("a file system without a disk below its page cache")
-    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
+    with open_small(disk_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
         store.writer("t")
         wait_until(lambda: parts(store).preallocator.spare() is not None)
         assert in_cache(parts(store).preallocator.spare().path) >= AHEAD
 
 
-def test_the_first_pages_of_a_log_that_goes_on(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
+def test_the_first_pages_of_a_log_that_goes_on(disk_path: Path) -> None:
+    with open_small(disk_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
         store.writer("t").put(b"x" * 10_000)
-    (file,) = log_files(tmp_path)
+    (file,) = log_files(disk_path)
     if not drop(file):
         pytest.skip("a file system without a disk below its page cache")
-    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
+    with open_small(disk_path, durability="os", commit_log_file_size_bytes=SIZE) as store:
         before = in_cache(file)
         store.writer("t")
         wait_until(lambda: in_cache(file) >= before + AHEAD)

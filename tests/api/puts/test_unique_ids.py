@@ -21,7 +21,7 @@ from rocketstore.errors import (
     StoreClosedError,
 )
 from rocketstore.testing import crash_and_reopen, temporary_store
-from tests.support.small_store import open_small, open_still, parts
+from tests.support.small_store import engine_of, open_small, open_still, parts
 
 
 def same_place(one: rocketstore.PutResult, other: rocketstore.PutResult) -> bool:
@@ -229,7 +229,7 @@ def test_what_is_not_indexed_yet_is_kept_no_longer_than_that(tmp_path: Path) -> 
         writer = store.writer("t")
         for number in range(1000):
             writer.put(b"a", unique_id=f"{number}")
-        ids = store._engine.unique_ids  # type: ignore[attr-defined]
+        ids = engine_of(store).unique_ids
         assert len(ids._recent) == len(ids._order) < 10
 
 
@@ -237,7 +237,7 @@ def test_an_append_that_was_interrupted_is_looked_for(tmp_path: Path) -> None:
     """A signal's handler may raise after the message came into the log; it is not indexed then."""
     with open_still(tmp_path, "disk") as store:
         writer = store.writer("t", durability="memory")
-        ids = store._engine.unique_ids  # type: ignore[attr-defined]
+        ids = engine_of(store).unique_ids
 
         def interrupted() -> Any:
             writer._append_if(b"a", -1, "id")
@@ -252,7 +252,7 @@ def test_an_append_that_was_interrupted_is_looked_for(tmp_path: Path) -> None:
 def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(tmp_path: Path) -> None:
     """As by a signal's handler, which the interrupted put would wait for."""
     with open_small(tmp_path) as store:
-        writer, ids = store.writer("t"), store._engine.unique_ids
+        writer, ids = store.writer("t"), engine_of(store).unique_ids
 
         def append() -> rocketstore.PutResult:
             with pytest.raises(BackpressureError, match="unique_id = 'a': this thread"):
@@ -267,7 +267,7 @@ def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(tmp_path: Path)
 def test_the_wait_for_another_thread_has_a_bound(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
     with open_small(tmp_path, max_wait_ms=50) as store:
-        writer, ids = store.writer("t"), store._engine.unique_ids
+        writer, ids = store.writer("t"), engine_of(store).unique_ids
 
         def append() -> rocketstore.PutResult:
             begun.set()
@@ -293,7 +293,7 @@ def test_the_wait_for_another_thread_has_a_bound(tmp_path: Path) -> None:
 def test_the_bound_counts_over_all_threads_that_come_first(tmp_path: Path) -> None:
     """One that never gets the turn does not wait for each of them as long."""
     with open_small(tmp_path, max_wait_ms=50) as store:
-        ids = store._engine.unique_ids
+        ids = engine_of(store).unique_ids
         ids._turns = Stolen()
         with pytest.raises(BackpressureError, match="max_wait_ms = 50"):
             store.writer("t").put(b"a", unique_id="id")

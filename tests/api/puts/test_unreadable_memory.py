@@ -13,7 +13,7 @@ import pytest
 import rocketstore
 from rocketstore import MessageRejectedError, NewMessage, Store, tools
 from rocketstore.puts import arrays
-from tests.support.small_store import SMALL, dispatched, everything, open_small, segments
+from tests.support.small_store import SMALL, dispatched, engine_of, everything, open_small, segments
 
 pytestmark = pytest.mark.quick
 PAGE = mmap.PAGESIZE
@@ -128,7 +128,7 @@ def test_a_file_that_is_cut_after_the_look(
 
     def put(store: Store) -> None:
         if through:
-            store._engine.commit_log.log.through.least_bytes = 0  # type: ignore[attr-defined]
+            engine_of(store).commit_log.log.through.least_bytes = 0
         puts[name](store)
 
     refused_alone(tmp_path / "s", "os", put)

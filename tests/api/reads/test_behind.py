@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,25 +15,16 @@ from rocketstore.log.follow import catching_up
 from rocketstore.log.index import segment
 from rocketstore.log.queues import queue_files
 from tests.cli.conftest import Invoke, invoke
-from tests.support.small_store import dispatched, open_small
+from tests.support.disk_calls import Blocks
+from tests.support.small_store import dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
 
 __all__ = ["invoke"]
 
 
-class Disk:
-    """`full`: no blocks are given."""
-
-    full = False
-
-    def allocate(self, fd: int, begin: int, end: int) -> None:
-        if self.full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    made = Disk()
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blocks]:
+    made = Blocks()
     monkeypatch.setattr(dispatcher, "RETRY_S", 0.02)
     monkeypatch.setattr(catching_up, "STALLED_S", 0.02)
     yield made
@@ -43,13 +32,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 @pytest.fixture
-def index_disk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Disk:
+def index_disk(disk: Blocks, monkeypatch: pytest.MonkeyPatch) -> Blocks:
     monkeypatch.setattr(segment, "allocate_blocks", disk.allocate)
     return disk
 
 
 @pytest.fixture
-def queue_disk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Disk:
+def queue_disk(disk: Blocks, monkeypatch: pytest.MonkeyPatch) -> Blocks:
     monkeypatch.setattr(queue_files, "allocate_blocks", disk.allocate)
     return disk
 
@@ -66,10 +55,10 @@ def answers(store: Store, key: str) -> bool:
 
 
 def test_an_index_without_room_goes_on_where_it_stood(
-    tmp_path: Path, index_disk: Disk, monkeypatch: pytest.MonkeyPatch
+    disk_path: Path, index_disk: Blocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_filler, "STEP_BYTES", 500)  # and records that are longer
-    with open_small(tmp_path / "s", durability="os") as store:
+    with open_small(disk_path / "s", durability="os") as store:
         writer = store.writer("T")
         keys = [f"k{number}" for number in range(200)]
         for key in keys[:20]:
@@ -79,13 +68,13 @@ def test_an_index_without_room_goes_on_where_it_stood(
         index_disk.full = True
         for number, key in enumerate(keys[20:]):
             writer.put(b"x" * (900 if number % 30 == 0 else 40), keys=(key, f"{key}b"))
-        assert store._engine.positions.indexed < dispatched(store).end_offset
+        assert engine_of(store).positions.indexed < dispatched(store).end_offset
         with pytest.raises(StoreBehindError, match="not in the key index: .* No space") as caught:
             store.query("T", keys[0])
-        assert (caught.value.part, caught.value.path) == ("key index", str(tmp_path / "s"))
+        assert (caught.value.part, caught.value.path) == ("key index", str(disk_path / "s"))
         assert store.flags.behind == (("key index", caught.value.reason),)
         assert f"key index behind the log: {caught.value.reason}" in str(store.flags)
-        with open_small(tmp_path / "s", "r") as reader:
+        with open_small(disk_path / "s", "r") as reader:
             with pytest.raises(StoreBehindError, match="stands at physical offset"):
                 reader.query("T", keys[0])
             index_disk.full = False
@@ -95,15 +84,15 @@ def test_an_index_without_room_goes_on_where_it_stood(
         writer.put(b"y", keys="later")
         assert lost(store, ["later"]) == [] and str(store.flags) == "running"
         # The thread that dispatches stores this position behind the one that the query waits for.
-        wait_until(lambda: store._engine.positions.indexed == store.end_offset)
-    with open_small(tmp_path / "s") as store:
+        wait_until(lambda: engine_of(store).positions.indexed == store.end_offset)
+    with open_small(disk_path / "s") as store:
         assert store.recovery.mode == "clean"
         assert lost(store, [*keys, "later"]) == []
-    assert tools.verify(tmp_path / "s").ok
+    assert tools.verify(disk_path / "s").ok
 
 
 def test_a_queue_without_room_ends_no_read_early(
-    tmp_path: Path, queue_disk: Disk, invoke: Invoke
+    tmp_path: Path, queue_disk: Blocks, invoke: Invoke
 ) -> None:
     root = tmp_path / "s"
     with open_small(root, durability="os") as store:
@@ -139,7 +128,7 @@ def test_a_queue_without_room_ends_no_read_early(
         reader.close()
 
 
-def test_metrics_show_what_is_behind(tmp_path: Path, queue_disk: Disk) -> None:
+def test_metrics_show_what_is_behind(tmp_path: Path, queue_disk: Blocks) -> None:
     metrics = pytest.importorskip("rocketstore.metrics")
     with open_small(tmp_path / "s", durability="os") as store:
         queue_disk.full = True

@@ -11,6 +11,7 @@ from rocketstore import ReadFailedError, StoreFailedError
 from rocketstore._native.format import queue_file
 from tests.support.small_store import (
     dispatched,
+    engine_of,
     everything,
     open_small,
     open_still,
@@ -102,7 +103,7 @@ def test_a_queue_file_that_was_cut_degrades_the_queues(tmp_path: Path) -> None:
         writer.put(b"1")
         with pytest.raises(ReadFailedError):
             everything(store)
-        dispatcher = store._engine._dispatcher
+        dispatcher = engine_of(store)._dispatcher
         assert dispatcher is not None
         assert dispatcher.stuck is not None
         assert "page of the queue" in dispatcher.stuck[1]

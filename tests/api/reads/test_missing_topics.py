@@ -15,7 +15,7 @@ import rocketstore.aio
 from rocketstore import InvalidTopicError, QueueNotFoundError, Store
 from rocketstore.log.read import named_topics
 from tests.support.made_store import MadeStore
-from tests.support.small_store import SMALL, open_small
+from tests.support.small_store import SMALL, engine_of, open_small
 
 READS: dict[str, Callable[..., Any]] = {
     "consumer": lambda store, topic, **more: store.consumer(topic, **more).poll(),
@@ -68,7 +68,7 @@ def test_one_that_is_not_there_is_told_of_once(
         for _ in range(3):
             assert read(store, f"ordres{number}") == []
         line = caplog.messages[number]
-        assert line.startswith(f"{store._engine.path}: there is no topic 'ordres{number}': ")
+        assert line.startswith(f"{engine_of(store).path}: there is no topic 'ordres{number}': ")
         assert "must_exist=True" in line
     assert len(caplog.messages) == len(READS)
 

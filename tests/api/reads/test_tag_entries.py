@@ -33,7 +33,7 @@ def entries(root: Path) -> list[tuple[int, int]]:
         index.close()
 
 
-def put_some(store: rocketstore.Store, count: int = 90) -> None:
+def put_tagged(store: rocketstore.Store, count: int = 90) -> None:
     """Every third message without tags, every fifth without keys; the unique id is a key, too."""
     writer = store.writer("orders")
     for n in range(count):
@@ -58,7 +58,7 @@ def expected(root: Path, *, tags: bool) -> list[tuple[int, int]]:
 
 def made(root: Path, **options: Any) -> None:
     with open_small(root, **options) as store:
-        put_some(store)
+        put_tagged(store)
 
 
 def taken_over(root: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_open_goes_on_as_the_store_has_it(ours: bool, tmp_path: Path) -> None
         taken_over(tmp_path)
     with open_small(tmp_path) as store:
         assert store.config.index_tags is True
-        put_some(store, 40)
+        put_tagged(store, 40)
     assert entries(tmp_path) == expected(tmp_path, tags=True)
     assert remembered(tmp_path) is True
 
@@ -94,7 +94,7 @@ def test_an_open_goes_on_as_the_store_has_it(ours: bool, tmp_path: Path) -> None
 def test_what_was_given_is_kept_against_what_stands_there(tmp_path: Path) -> None:
     made(tmp_path, index_tags=True)
     with open_small(tmp_path, index_tags=False) as store:
-        put_some(store, 10)
+        put_tagged(store, 10)
     with open_small(tmp_path) as store:
         assert store.config.index_tags is False
     assert not tools.verify(tmp_path, **SHAPE).faults
@@ -124,7 +124,7 @@ def test_a_broker_that_was_upgraded_is_noticed(tmp_path: Path) -> None:
     """We wrote last without tags; then a RocketMQ 5.4 wrote: the newest entries count."""
     made(tmp_path, index_tags=False)
     with open_small(tmp_path, index_tags=True) as store:
-        put_some(store, 30)
+        put_tagged(store, 30)
     path = tmp_path / "rocketstore" / "store.json"
     path.write_text(path.read_text().replace('"index_tags": true', '"index_tags": false'))
     (tmp_path / "lock").write_bytes(b"lock")

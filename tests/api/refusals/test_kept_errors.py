@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore import DiskFullError, Store
 from rocketstore.values.kept_errors import without_frames
-from tests.support.small_store import SEGMENT, dispatched, open_small, parts
+from tests.support.small_store import SEGMENT, dispatched, engine_of, open_small, parts
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -60,7 +60,7 @@ def beyond(store: Store) -> None:
 
 
 def damaged(store: Store) -> None:
-    with (Path(store._engine.path) / "commitlog" / f"{0:020d}").open("r+b") as file:
+    with (Path(engine_of(store).path) / "commitlog" / f"{0:020d}").open("r+b") as file:
         os.pwrite(file.fileno(), b"!!!!", 100)
     store.consumer("T").poll(1)
 
@@ -95,7 +95,7 @@ def test_a_close_that_fails_keeps_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     root = tmp_path / "s"
     with filled(root) as store:
         held = list(store.consumer("T"))
-        index = store._engine.index
+        index = engine_of(store).index
         assert index is not None
 
         def fail() -> None:

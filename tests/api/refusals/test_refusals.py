@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 import rocketstore
 from rocketstore import (
     BackpressureError,
-    ConfigError,
     DiskFullError,
     DurabilityTimeoutError,
     InvalidTopicError,
@@ -27,7 +24,6 @@ from rocketstore import (
 from rocketstore.log.commitlog.running_flags import Reason
 from tests.support.small_store import (
     dispatched,
-    everything,
     log_bytes,
     open_small,
     open_still,
@@ -100,13 +96,6 @@ def test_topic_at_and_beyond_127_bytes(tmp_path: Path) -> None:
             store.writer("t" * 256)
 
 
-@pytest.mark.parametrize("topic", ["", "..", "a/b", "a b", "a\0b", "ü"])
-def test_topics_that_could_leave_the_directory(tmp_path: Path, topic: str) -> None:
-    with open_small(tmp_path) as store, pytest.raises(InvalidTopicError):
-        store.writer(topic)
-    assert not list((tmp_path / "consumequeue").iterdir())
-
-
 def test_properties_at_and_beyond_32767_bytes(tmp_path: Path) -> None:
     """Counted encoded, with separators and the record CRC, before anything is appended."""
     with open_small(tmp_path, commit_log_file_size_bytes=1 << 17) as store:
@@ -117,29 +106,6 @@ def test_properties_at_and_beyond_32767_bytes(tmp_path: Path) -> None:
         with pytest.raises(PropertiesTooLargeError):
             writer.put(b"", properties={"p": "v" * (fits + 1)})
         assert store.end_offset == end
-
-
-@pytest.mark.parametrize(
-    "name", ["TAGS", "KEYS", "WAIT", "__SHARDINGKEY", "DELAY", "TRAN_MSG", "__CRC32#"]
-)
-def test_reserved_properties_say_what_to_do(tmp_path: Path, name: str) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageRejectedError, match=name):
-            store.writer("orders").put(b"x", properties={name: "1"})
-        with pytest.raises(MessageRejectedError, match=name):
-            store.writer("orders", properties={name: "1"})
-        assert store.end_offset == 0
-
-
-@pytest.mark.parametrize("text", ["a\1b", "a\2b"])
-def test_separators_in_properties(tmp_path: Path, text: str) -> None:
-    with open_small(tmp_path) as store:
-        for properties in ({text: "v"}, {"n": text}):
-            with pytest.raises(MessageRejectedError):
-                store.writer("orders").put(b"x", properties=properties)
-        with pytest.raises(MessageRejectedError):
-            store.writer("orders").put(b"x", tags=text)
-        assert store.end_offset == 0
 
 
 def test_a_closed_store_refuses_everything(tmp_path: Path) -> None:
@@ -273,82 +239,3 @@ def test_nothing_of_a_refused_put_is_in_the_log(tmp_path: Path) -> None:
             store.writer("orders").put(b"SECRET" * 10)
         store.writer("orders").put(b"x")
         assert b"SECRET" not in log_bytes(tmp_path)
-
-
-@pytest.mark.parametrize("level", ["abc", "2147483648", "+-2", " 2", "٣", "1.0", "--1", "-"])
-def test_a_delay_that_no_recovery_could_read(tmp_path: Path, level: str) -> None:
-    """RocketMQ cuts its log at such a record, and its dispatch leaves out what follows."""
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageRejectedError, match="DELAY"):
-            store.put_message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": level})
-        assert store.end_offset == 0
-        for name in ("2147483647", "-2147483648", "0", "007", "+2"):
-            store.put_message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": name})
-        store.put_message("orders", b"x", properties={"DELAY": level})
-        assert len(everything(store, "SCHEDULE_TOPIC_XXXX")) == 5
-
-
-@pytest.mark.parametrize(
-    ("number", "base"), [("x", "0"), ("1", "x"), ("32768", "0"), ("1", "9223372036854775808")]
-)
-def test_counts_of_a_batch_that_no_recovery_could_read(
-    tmp_path: Path, number: str, base: str
-) -> None:
-    """Where both are there: alone RocketMQ does not look at them."""
-    both = {"INNER_NUM": number, "INNER_BASE": base}
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageRejectedError, match="INNER_"):
-            store.put_message("orders", b"x", properties=both)
-        assert store.end_offset == 0
-        store.put_message("orders", b"x", properties={"INNER_NUM": number})
-        store.put_message("orders", b"x", properties={"INNER_NUM": "32767", "INNER_BASE": "-1"})
-
-
-@pytest.mark.parametrize("flag", [0x80, 0xC0, np.uint32(0x3C1)])
-def test_an_inner_batch(tmp_path: Path, flag: int) -> None:
-    """RocketMQ 5.3 takes one only for a topic with batch queues, which are not written here."""
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageRejectedError, match=f"sys_flag = {flag:#x}: an inner batch"):
-            store.put_message("orders", b"x", sys_flag=flag, properties={"INNER_NUM": "3"})
-        assert store.end_offset == 0
-        assert store.put_message("orders", b"x", sys_flag=0x341).queue_offset == 0
-
-
-@pytest.mark.parametrize("queue_id", [-1, 1.5, 2**31, True, "1"])
-def test_a_queue_that_cannot_be(tmp_path: Path, queue_id: Any) -> None:
-    """Its message would be in no queue, or take the offset of another one."""
-    with open_small(tmp_path) as store:
-        for put in (
-            lambda: store.put_message("orders", b"x", queue_id=queue_id),
-            lambda: store.writer("orders", queue_id=queue_id),
-        ):
-            with pytest.raises(ConfigError, match=f"queue_id.*{queue_id}"):
-                put()
-        assert store.end_offset == 0
-        assert store.put_message("orders", b"x", queue_id=np.int64(3)).queue_id == 3
-
-
-@pytest.mark.parametrize(
-    "field", ["flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"]
-)
-def test_numbers_are_whole(tmp_path: Path, field: str) -> None:
-    with open_small(tmp_path) as store:
-        wrong: dict[str, Any] = {field: 1.9}
-        with pytest.raises(TypeError):
-            store.put_message("orders", b"x", **wrong)
-        if field == "flag":
-            with pytest.raises(TypeError):
-                store.writer("orders").put(b"x", **wrong)
-        assert store.end_offset == 0
-
-
-def test_a_shard_key_is_text(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders", queues=4)
-        for wrong in (b"customer", 7, Path("x")):
-            with pytest.raises(TypeError, match="^shard_key = .*: expected a str$"):
-                writer.put(b"x", shard_key=wrong)  # type: ignore[arg-type]
-        for wrong in ("", "\ud800", "a\x01"):
-            with pytest.raises(MessageRejectedError, match="^shard_key = "):
-                writer.put(b"x", shard_key=wrong)
-        assert store.end_offset == 0

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import array
-import ctypes
+import copy
 import os
+import pickle
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import rocketstore
-from rocketstore import NewMessage, Store
+import rocketstore.aio
+import rocketstore.tools
+from rocketstore import OffsetOutOfRangeError, Store
 from tests.support.small_store import open_small
 
 
@@ -30,48 +30,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield store
 
 
-KEYS: dict[str, Callable[[Store, Any], object]] = {
-    "put": lambda store, keys: store.writer("t").put(b"x", keys=keys),
-    "put_batch": lambda store, keys: store.writer("t").put_batch([b"x"], keys=keys),
-    "writer": lambda store, keys: store.writer("t", keys=keys),
-    "NewMessage": lambda store, keys: store.put_batch([NewMessage("t", b"x", keys=keys)]),
-}
-
-
-@pytest.mark.parametrize("keys", [b"a", bytearray(b"a"), memoryview(b"a")], ids=kind)
-@pytest.mark.parametrize("put", list(KEYS))
-def test_bytes_are_no_keys(store: Store, put: str, keys: Any) -> None:
-    with pytest.raises(TypeError, match="^keys = (b'a'|bytearray|<memory).*expected a str, or"):
-        KEYS[put](store, keys)
-
-
-HOSTS: dict[str, Callable[[Store, str], object]] = {
-    "born_host": lambda store, host: store.put_message("t", b"x", born_host=host),
-    "store_host": lambda store, host: store.put_message("t", b"x", store_host=host),
-    "columns": lambda _, host: rocketstore.encode_frames(
-        (np.array([0, 1]), b"x"), topics=["t"], born_host=host
-    ),
-}
-
-
-@pytest.mark.parametrize("port", ["99999", "65536", "-1", "+5", " 5", "\u0663", "1e3"])
-@pytest.mark.parametrize("put", list(HOSTS))
-def test_a_port_that_java_does_not_take_is_refused(store: Store, put: str, port: str) -> None:
-    for address in ("1.2.3.4", "[::1]"):
-        end = store.end_offset
-        with pytest.raises(ValueError, match=f"_host = '{re.escape(address)}:"):
-            HOSTS[put](store, f"{address}:{port}")
-        assert store.end_offset == end
-        HOSTS[put](store, f"{address}:65535")
-
-
-TEXTS = [
-    np.array(["ab"]),
-    np.array(["ab", "c"])[::2],
-    *([array.array("u", "ab")] if sys.version_info < (3, 13) else []),  # it goes with 3.16
-    np.array([("a", 1)], dtype=[("w", "U1"), ("u", "i4")]),
-    ctypes.c_wchar("a"),
-]
 BUFFERS = [
     np.array([b"ab"]),
     np.array([1, 2]),
@@ -81,15 +39,6 @@ BUFFERS = [
     memoryview(b"abcd").cast("H"),
     np.zeros((4, 4), "u1")[:, ::2],
 ]
-
-
-@pytest.mark.parametrize("body", TEXTS, ids=kind)
-def test_an_array_of_texts_is_no_body(store: Store, body: Any) -> None:
-    """Its memory has four bytes a letter, which no reader would take for the text."""
-    writer = store.writer("t")
-    for put in (lambda: writer.put(body), lambda: writer.put_batch([b"x", body])):
-        with pytest.raises(TypeError, match="array of texts.*encode its items"):
-            put()
 
 
 @pytest.mark.parametrize("body", BUFFERS, ids=kind)
@@ -128,3 +77,36 @@ def test_the_files_that_are_in_the_way_are_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     with pytest.raises(rocketstore.ConfigError, match="no store: 'a', 'b', 'c' and 1 more; name"):
         rocketstore.open(tmp_path)
+
+
+def test_an_offset_out_of_range_names_its_queue(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.writer("t", queue_id=3).put(b"x")
+        with (
+            pytest.raises(OffsetOutOfRangeError) as polled,
+            store.consumer("t", queue_id=3, offset=7) as consumer,
+        ):
+            consumer.poll()
+        with pytest.raises(OffsetOutOfRangeError) as committed:
+            store.consumer("t", group="g").commit({3: 9})
+        with pytest.raises(OffsetOutOfRangeError) as got:
+            store.get(10_000)
+    for caught, asked in ((polled, 7), (committed, 9)):
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert str(again) == (
+            f"topic 't', queue 3: offset {asked} is outside 0 … 1 (OFFSET_OVERFLOW_BADLY)"
+        )
+        assert (again.topic, again.queue_id) == ("t", 3)
+        assert copy.copy(caught.value).queue_id == 3
+    assert got.value.topic is None
+    assert str(got.value).startswith("offset 10000 is outside ")
+
+
+def test_completion_shows_no_inner_modules() -> None:
+    for package in (rocketstore.aio, rocketstore.tools):
+        assert set(dir(package)) == set(package.__all__)
+
+
+def test_flags_show_what_they_are(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        assert repr(store.flags) == "<rocketstore.RunningFlags running>"

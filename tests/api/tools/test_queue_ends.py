@@ -23,7 +23,7 @@ from rocketstore.log.queues.saved_ends import load_queue_ends
 from rocketstore.tools import verify
 from rocketstore.tools.rebuild import rebuild
 from tests.support.consumer_setting import offsets_of
-from tests.support.small_store import open_small, put_many
+from tests.support.small_store import engine_of, open_small, put_many
 
 #: A file of a queue holds ten units.
 COUNT = 35
@@ -133,7 +133,7 @@ def test_after_a_crash_queues_that_end_where_they_did_are_not_mapped_for_that(
     monkeypatch.setattr(ConsumeQueueStore, "truncate", no_longer := Mock(return_value=0))
     with open_small(closed) as store:
         assert no_longer.called
-        assert not any(queue.loaded for queue in store._engine._queues.all())
+        assert not any(queue.loaded for queue in engine_of(store)._queues.all())
 
 
 @pytest.mark.usefixtures("unlooked")

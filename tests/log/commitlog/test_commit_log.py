@@ -14,7 +14,7 @@ from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from tests.support.file_tools import created
-from tests.support.small_store import SEGMENT, open_small, open_still, parts, put_many
+from tests.support.small_store import SEGMENT, engine_of, open_small, open_still, parts, put_many
 from tests.support.waiting import wait_until
 
 
@@ -187,7 +187,7 @@ def test_dispatch_that_stands_still_is_told_apart(
         max_wait_ms=50,
     )
     with store:
-        dispatcher = store._engine._dispatcher
+        dispatcher = engine_of(store)._dispatcher
         assert dispatcher is not None
         monkeypatch.setattr(dispatcher, "step", lambda: None)
         monkeypatch.setattr(dispatcher, "catch_up", lambda *_: None)

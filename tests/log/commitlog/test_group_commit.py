@@ -19,6 +19,7 @@ from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import (
     DAY_MS,
     dispatched,
+    engine_of,
     everything,
     open_small,
     open_still,
@@ -193,10 +194,10 @@ def test_indexed_stands_still_once_the_index_is_degraded(tmp_path: Path) -> None
     with open_small(tmp_path, index_slots=1000, index_entries=1000) as store:
         writer = store.writer("orders")
         writer.put(b"x", keys="a")
-        positions = dispatched(store)._engine.positions
+        positions = engine_of(dispatched(store)).positions
         before = positions.indexed
         assert before == store.end_offset
-        store._engine.index.degrade(OSError(5, "bad block"))
+        engine_of(store).index.degrade(OSError(5, "bad block"))
         for _ in range(5):
             writer.put(b"y", keys="a")
         assert dispatched(store).dispatched_offset == store.end_offset

@@ -21,12 +21,12 @@ from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.log_store import SEGMENT, LogBuilder, durable_at, load_log, recover_store
-from tests.support.small_store import dispatched, everything, open_small, parts, watched
+from tests.support.small_store import dispatched, engine_of, everything, open_small, parts, watched
 
 
 def leave(store: Store) -> None:
     """As a process that dies leaves it."""
-    store._engine._close(CloseMode(clean=False))
+    engine_of(store)._close(CloseMode(clean=False))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from rocketstore.engine import catch_up
 from rocketstore.log.dispatch.dispatcher import RUN_BYTES
 from rocketstore.tools._rebuild import parts as rebuild_parts
 from tests.support.made_store import MadeStore
-from tests.support.small_store import SEGMENT, SMALL, dispatched, everything, no_dispatch
+from tests.support.small_store import SEGMENT, SMALL, dispatched, engine_of, everything, no_dispatch
 
 COUNT = 5_000
 
@@ -47,7 +47,7 @@ def test_what_python_mends_it_does_not_go_on_with(store: Store, body: bytes) -> 
     """Each of its runs waits for the GIL, 5 ms beside a thread that puts; the native service needs none."""
     store.writer("first").put(b"x")
     dispatched(store)
-    runs = Runs(store._engine._dispatcher)
+    runs = Runs(engine_of(store)._dispatcher)
     with no_dispatch(store):
         count = COUNT if len(body) <= 100 else 200
         for topic in ("orders", "prices"):

@@ -6,7 +6,6 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,20 +24,6 @@ from rocketstore.log.read.reader import Reader
 from tests.support.forking import fork
 from tests.support.live_writer import LiveWriter, java_writer
 from tests.support.made_store import UNIT_SIZE, rocketmq_store, write_at
-
-
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[LiveWriter]:
-    writer = LiveWriter(tmp_path / "store")
-    yield writer
-    writer.close()
-
-
-@pytest.fixture
-def source(live: LiveWriter) -> Iterator[Follower]:
-    follower = Follower(live.layout, verify=3)
-    yield follower
-    follower.close()
 
 
 def offsets_of(consumer: Consumer) -> list[int]:

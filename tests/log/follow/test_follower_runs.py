@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -20,20 +19,6 @@ from rocketstore.log.read.fetch_result import ReadView
 from rocketstore.log.read.reader import Reader
 from tests.support.live_writer import LiveWriter
 from tests.support.made_store import UNIT_SIZE
-
-
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[LiveWriter]:
-    writer = LiveWriter(tmp_path / "store")
-    yield writer
-    writer.close()
-
-
-@pytest.fixture
-def source(live: LiveWriter) -> Iterator[Follower]:
-    follower = Follower(live.layout, verify=3)
-    yield follower
-    follower.close()
 
 
 def test_readers_go_on_while_a_new_run_is_met(

@@ -16,13 +16,6 @@ from tests.support.live_writer import LiveWriter
 Found = list[tuple[int, int, str]]
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[LiveWriter]:
-    writer = LiveWriter(tmp_path / "store")
-    yield writer
-    writer.close()
-
-
 @pytest.mark.parametrize("missed", [(1, 2), (3,), (2, 4)])
 def test_a_listing_that_misses_files_is_made_again(
     live: LiveWriter, monkeypatch: pytest.MonkeyPatch, missed: tuple[int, ...]

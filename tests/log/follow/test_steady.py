@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,18 +19,9 @@ from tests.support.live_writer import LiveWriter
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[LiveWriter]:
-    writer = LiveWriter(tmp_path / "store")
-    yield writer
-    writer.close()
-
-
-@pytest.fixture
-def source(live: LiveWriter) -> Iterator[Follower]:
+def live(live: LiveWriter) -> LiveWriter:
     live.fill(5)
-    follower = Follower(live.layout, verify=3)
-    yield follower
-    follower.close()
+    return live
 
 
 LOOKS: dict[str, Callable[[Follower], object]] = {

@@ -227,21 +227,19 @@ def test_a_state_file_is_synced_before_and_its_directory_after_the_rename(
     assert calls == ["pwrite", "fsync", "rename", "sync_directory"]
 
 
-def test_a_directory_on_another_disk_has_its_own_temporary_file(layout: StoreLayout) -> None:
-    shm = Path("/dev/shm")
-    if not shm.is_dir() or shm.stat().st_dev == layout.tmp.stat().st_dev:
+def test_a_directory_on_another_disk_has_its_own_temporary_file(
+    disk_path: Path, layout: StoreLayout
+) -> None:
+    memory = Path("/dev/shm")
+    here = layout.tmp.stat().st_dev
+    others = [p for p in (disk_path, memory) if p.is_dir() and p.stat().st_dev != here]
+    if not others:
         pytest.skip("needs a second file system")
-    other = shm / f"rocketstore-test-{os.getpid()}"
-    other.mkdir()
-    try:
+    with tempfile.TemporaryDirectory(dir=others[0]) as other:
         layout.config.rmdir()
         layout.config.symlink_to(other)
         write_state_file(layout, layout.consumer_offsets, "{}")
         assert os.listdir(other) == ["consumerOffset.json"]
-    finally:
-        for left in other.iterdir():
-            left.unlink()
-        other.rmdir()
 
 
 def test_leftovers_of_a_crash_are_removed(layout: StoreLayout) -> None:

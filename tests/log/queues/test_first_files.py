@@ -20,7 +20,7 @@ from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.queue_preallocator import FIRST_MAX, FirstFiles
 from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.file_tools import close_for_its_owner
-from tests.support.small_store import Calls, dispatched, everything, open_small, watched
+from tests.support.small_store import Calls, dispatched, engine_of, everything, open_small, watched
 from tests.support.waiting import wait_until
 
 SIZE = 100 * UNIT_SIZE
@@ -232,7 +232,7 @@ def test_a_store_of_many_new_queues(tmp_path: Path) -> None:
             for number in range(100):
                 store.writer("orders", queue_id=number).put(b"%d" % (round_ * 100 + number))
             dispatched(store)
-        files = store._engine._queues._first_files
+        files = engine_of(store)._queues._first_files
         wait_until(lambda: bool(files._ready))
         found = sorted(int(m.body) for m in everything(store))
         assert found == list(range(200))

@@ -23,7 +23,15 @@ from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.queue_preallocator import NextFiles, QueuePreallocator
 from rocketstore.log.queues.units import UNIT_SIZE
 from tests.support.file_tools import blocks, created
-from tests.support.small_store import Calls, dispatched, everything, open_small, put_many, watched
+from tests.support.small_store import (
+    Calls,
+    dispatched,
+    engine_of,
+    everything,
+    open_small,
+    put_many,
+    watched,
+)
 from tests.support.waiting import wait_until
 
 FILE_UNITS = 8
@@ -334,7 +342,7 @@ def test_a_store_makes_them_ahead(tmp_path: Path) -> None:
         for _ in range(9):
             writer.put_batch([b"x"] * 1_000)
             dispatched(store)
-        queue = store._engine._queues.get("orders", 0)
+        queue = engine_of(store)._queues.get("orders", 0)
         wait_until(lambda: bool(queue._files.next_files._ready))
         writer.put_batch([b"x"] * 2_000)
         assert len(everything(dispatched(store))) == 11_000

@@ -25,12 +25,6 @@ from tests.support.log_store import (
 )
 
 
-@pytest.fixture
-def builder() -> LogBuilder:
-    """Sixty records in four segments."""
-    return LogBuilder().fill(60)
-
-
 def test_missing_last_segment_is_refused(builder: LogBuilder, tmp_path: Path) -> None:
     """D-25"""
     layout = builder.write(tmp_path / "s")

@@ -6,8 +6,6 @@ import random
 import shutil
 from pathlib import Path
 
-import pytest
-
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.recovery.recovery import Marks, RecoveryReport, recover
 from tests.support.log_store import (
@@ -22,12 +20,6 @@ from tests.support.log_store import (
     starts_of,
     tail_is_zero,
 )
-
-
-@pytest.fixture
-def builder() -> LogBuilder:
-    """Sixty records in four segments."""
-    return LogBuilder().fill(60)
 
 
 def test_log_without_a_fault_keeps_every_record(builder: LogBuilder, tmp_path: Path) -> None:

@@ -27,12 +27,6 @@ from tests.support.log_store import (
 )
 
 
-@pytest.fixture
-def builder() -> LogBuilder:
-    """Sixty records in four segments."""
-    return LogBuilder().fill(60)
-
-
 def test_second_recovery_changes_no_byte(builder: LogBuilder, tmp_path: Path) -> None:
     layout = make_torn(builder, tmp_path / "s")
     first = recover_store(layout)

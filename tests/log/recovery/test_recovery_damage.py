@@ -23,12 +23,6 @@ from tests.support.log_store import (
 )
 
 
-@pytest.fixture
-def builder() -> LogBuilder:
-    """Sixty records in four segments."""
-    return LogBuilder().fill(60)
-
-
 @pytest.mark.parametrize("whose", ["ours", "foreign"])
 def test_any_byte_flipped_leaves_the_other_records(
     whose: str, tmp_path: Path, rng: random.Random

@@ -20,7 +20,7 @@ from rocketstore.values.bounded_json import LIMITS, Limits
 from tests.replication.broker.broker_like import BrokerLike, json_frame
 from tests.replication.copies import open_copy
 from tests.replication.test_classic_replica import JavaLike
-from tests.support.small_store import log_bytes, open_small
+from tests.support.small_store import engine_of, log_bytes, open_small
 from tests.support.waiting import pause, wait_until
 
 TOPICS, LOG_END, OFFSETS, DELAYS, GROUPS = 21, 28, 43, 45, 201
@@ -114,9 +114,9 @@ def test_a_copy_has_what_the_broker_has(
         assert files.asked_ms is not None
         assert abs(files.asked_ms - time.time() * 1000) < 60_000
         assert files.last_error is None
-        assert copy._engine.offsets.get("orders", "billing") == {0: 5, 1: 999}
+        assert engine_of(copy).offsets.get("orders", "billing") == {0: 5, 1: 999}
         with rocketstore.open(path, "r", config=copy.config) as reader:
-            assert reader._engine.offsets.get("orders", "billing") == {0: 5, 1: 999}
+            assert engine_of(reader).offsets.get("orders", "billing") == {0: 5, 1: 999}
     assert config_of(path, "topics.json") == {
         "dataVersion": VERSION,
         "topicConfigTable": {"orders": {"perm": 6, "topicName": "orders"}},
@@ -155,7 +155,7 @@ DAMAGED: dict[str, Any] = {
 def held(copy: Store, file: Path) -> object:
     """What counts of a file; commits of groups are in a journal first."""
     if file.name == "consumerOffset.json":
-        return dict(copy._engine.offsets.table)
+        return dict(engine_of(copy).offsets.table)
     return file.read_bytes()
 
 
@@ -203,7 +203,7 @@ def test_a_table_that_could_not_be_read_again_is_not_written(
         broker.bodies = {**broker.bodies, OFFSETS: text({"offsetTable": rows})}
         wait_until(lambda: files_of(copy).last_error is not None)
         assert "consumerOffset.json" in str(files_of(copy).last_error)
-        assert copy._engine.offsets.groups() == ("billing",)
+        assert engine_of(copy).offsets.groups() == ("billing",)
 
 
 def test_a_refused_request_leaves_the_others(tmp_path: Path, log: bytes, master: JavaLike) -> None:
@@ -272,16 +272,16 @@ def test_a_group_of_the_broker_commits_there(tmp_path: Path, log: bytes, master:
         with copy.consumer("orders", group="here") as consumer:
             assert consumer.poll()
             consumer.commit()
-        assert "of no group" not in copy._engine.offsets.table
-        here = copy._engine.offsets.get("orders", "here")
+        assert "of no group" not in engine_of(copy).offsets.table
+        here = engine_of(copy).offsets.get("orders", "here")
         begun = broker.asked.count(OFFSETS)
         broker.bodies = {
             **broker.bodies,
             OFFSETS: text({"offsetTable": {"orders@billing": {"0": 6}}}),
         }
         wait_until(lambda: broker.asked.count(OFFSETS) > begun + 2)
-        assert copy._engine.offsets.get("orders", "here") == here
-        assert copy._engine.offsets.get("orders", "billing") == {0: 6}
+        assert engine_of(copy).offsets.get("orders", "here") == here
+        assert engine_of(copy).offsets.get("orders", "billing") == {0: 6}
 
 
 def test_a_promoted_copy_sets_offsets_back_to_its_log(
@@ -291,12 +291,12 @@ def test_a_promoted_copy_sets_offsets_back_to_its_log(
     path = tmp_path / "copy"
     with BrokerLike(bodies(len(log))) as broker, open_asking(path, master, broker) as copy:
         wait_until(lambda: got_all(copy) and copy.flushed_offset == len(log))
-        assert copy._engine.offsets.get("orders", "billing")[1] == 999
+        assert engine_of(copy).offsets.get("orders", "billing")[1] == 999
     promote(path)
     with open_small(
         path, replication=rocketstore.replication.Master(listen="127.0.0.1:0")
     ) as store:
-        assert store._engine.offsets.get("orders", "billing") == {0: 5, 1: 15}
+        assert engine_of(store).offsets.get("orders", "billing") == {0: 5, 1: 15}
         store.writer("orders", queue_id=1).put(b"new")
         with store.consumer("orders", group="billing") as consumer:
             got = {message.body for message in consumer.follow(timeout_s=0.5)}

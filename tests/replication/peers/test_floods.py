@@ -47,7 +47,7 @@ from tests.replication.copies import (
     service_of,
 )
 from tests.replication.ends import Log, joined, master_of
-from tests.support.small_store import SEGMENT
+from tests.support.small_store import SEGMENT, engine_of
 from tests.support.waiting import PATIENCE_S, wait_until
 
 NOTHING = frame(Kind.ACK, ACK.pack(0, 0))
@@ -370,7 +370,7 @@ def test_a_copy_whose_thread_goes_on_stays_locked(
             wait_until(held.is_set)
             with pytest.raises(StillRunsError, match="rocketstore-replica has not ended in 0.05 s"):
                 copy.close()
-        engine = copy._engine
+        engine = engine_of(copy)
         try:
             with pytest.raises(StoreLockedError):
                 promote(tmp_path / "c")

@@ -14,12 +14,12 @@ from rocketstore import ConfigError, FencedError, Store
 from rocketstore.replication.role import lease as leases
 from rocketstore.replication.role.fence import fence_of
 from rocketstore.replication.role.lease import SECONDS_MOST, FileLease, keep_lease
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.waiting import wait_until
 
 
 def _closed(store: Store) -> bool:
-    return fence_of(store._engine).error is not None  # type: ignore[arg-type]
+    return fence_of(engine_of(store)).error is not None
 
 
 class Hanging:
@@ -40,7 +40,7 @@ class Hanging:
 def test_the_last_deadline_counts_while_a_question_hangs(tmp_path: Path) -> None:
     lease = Hanging(1, held_s=0.7)
     with open_small(tmp_path) as store:
-        keep_lease(store._engine, lease)  # type: ignore[arg-type]
+        keep_lease(engine_of(store), lease)
         try:
             wait_until(lease.asked.is_set)
             wait_until(lambda: _closed(store), patience_s=20)
@@ -58,7 +58,7 @@ def test_a_lock_of_another_process_holds_no_fence_open(tmp_path: Path) -> None:
     lease = FileLease(path, "me", 0.7)
     with open_small(tmp_path / "s") as store:
         assert lease.renew()
-        keep_lease(store._engine, lease)  # type: ignore[arg-type]
+        keep_lease(engine_of(store), lease)
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
             wait_until(lambda: _closed(store), patience_s=20)
@@ -72,7 +72,7 @@ def test_a_first_question_that_hangs_holds_up_no_open(
     monkeypatch.setattr(leases, "ANSWER_S", 0.05)
     lease = Hanging(0)
     with open_small(tmp_path) as store:
-        keep_lease(store._engine, lease)  # type: ignore[arg-type]
+        keep_lease(engine_of(store), lease)
         assert _closed(store)
         lease.go.set()
         wait_until(lambda: not _closed(store))
@@ -83,7 +83,7 @@ def test_a_first_question_that_fails_is_told(tmp_path: Path) -> None:
     (tmp_path / "lease").symlink_to("victim")
     with open_small(tmp_path / "s") as store:
         with pytest.raises(OSError, match="lease"):
-            keep_lease(store._engine, FileLease(tmp_path / "lease", "me"))  # type: ignore[arg-type]
+            keep_lease(engine_of(store), FileLease(tmp_path / "lease", "me"))
         assert _closed(store)
 
 

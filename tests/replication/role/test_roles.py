@@ -30,7 +30,7 @@ from rocketstore.replication.role.startup import (
     take_replica_role,
 )
 from rocketstore.replication.role.state import ReplicationState, load_state, save_state
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.waiting import wait_until
 
 
@@ -38,10 +38,6 @@ def _state(root: Path) -> ReplicationState:
     state = load_state(StoreLayout(root))
     assert state is not None
     return state
-
-
-def _engine(store: Store):  # type: ignore[no-untyped-def]
-    return store._engine
 
 
 def _put(store: Store, body: bytes) -> PutResult:
@@ -52,7 +48,7 @@ def _master(root: Path, count: int = 3) -> int:
     """A master that has put some messages, and is closed; its end."""
     with open_small(root) as store:
         if load_state(StoreLayout(root)) is None:  # else the open has begun an epoch
-            take_master_role(_engine(store))
+            take_master_role(engine_of(store))
         for _ in range(count):
             _put(store, b"x")
         return store.visible_offset
@@ -78,7 +74,7 @@ def test_plain_open_of_a_master_begins_one_as_well(tmp_path: Path) -> None:
 def test_plain_store_gets_no_role(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
         _put(store, b"x")
-        take_plain_role(_engine(store))
+        take_plain_role(engine_of(store))
     assert load_state(StoreLayout(tmp_path)) is None
 
 
@@ -104,17 +100,17 @@ def test_store_with_messages_of_its_own_becomes_no_copy(tmp_path: Path) -> None:
         _put(store, b"x")
     with open_small(tmp_path) as store:
         with pytest.raises(ReplicaStoreError, match="messages that no master"):
-            take_replica_role(_engine(store))
-        take_replica_role(_engine(store), compares=True)
+            take_replica_role(engine_of(store))
+        take_replica_role(engine_of(store), compares=True)
 
 
 def test_old_master_becomes_a_copy_once_accepted_and_keeps_its_history(tmp_path: Path) -> None:
     _master(tmp_path)
     before = _state(tmp_path)
     with open_small(tmp_path) as store:
-        assert take_replica_role(_engine(store)).role == "replica"
+        assert take_replica_role(engine_of(store)).role == "replica"
         assert _state(tmp_path).role == "master"
-        CopiedLog(_engine(store)).keep(Identity(before.store_id, before.epochs))
+        CopiedLog(engine_of(store)).keep(Identity(before.store_id, before.epochs))
     after = _state(tmp_path)
     assert (after.role, after.store_id) == ("replica", before.store_id)
     assert after.epochs[0] == before.epochs[0]
@@ -169,7 +165,7 @@ def test_fenced_master_takes_no_puts_until_it_is_promoted(tmp_path: Path) -> Non
     _master(tmp_path)
     ended: list[FencedError] = []
     with open_small(tmp_path) as store:
-        fence = fence_of(_engine(store))
+        fence = fence_of(engine_of(store))
         fence.on_fence = ended.append
         fence.hear(1)  # its own term
         _put(store, b"taken")
@@ -185,7 +181,7 @@ def test_fenced_master_takes_no_puts_until_it_is_promoted(tmp_path: Path) -> Non
         with pytest.raises(FencedError, match="promoted in term 4"):
             _put(store, b"refused after a restart")
         with pytest.raises(FencedError, match="promote it again"):
-            take_master_role(_engine(store))
+            take_master_role(engine_of(store))
     assert promote(tmp_path).term == 5
     with open_small(tmp_path) as store:
         assert _put(store, b"taken").queue_offset == 4
@@ -220,16 +216,16 @@ def test_damaged_lease_is_free(tmp_path: Path, content: bytes) -> None:
 def test_no_put_without_the_lease(tmp_path: Path) -> None:
     lease = FileLease(tmp_path / "lease", "a")
     with open_small(tmp_path / "store") as store:
-        watch = keep_lease(_engine(store), lease)
+        watch = keep_lease(engine_of(store), lease)
         with pytest.raises(FencedError, match="lease"):
             _put(store, b"refused")
         lease.renew()
         watch.wake()
-        wait_until(lambda: fence_of(_engine(store)).error is None)
+        wait_until(lambda: fence_of(engine_of(store)).error is None)
         _put(store, b"taken")
         lease.release()
         watch.wake()
-        wait_until(lambda: fence_of(_engine(store)).error is not None)
+        wait_until(lambda: fence_of(engine_of(store)).error is not None)
         with pytest.raises(FencedError, match="lease"):
             _put(store, b"refused")
 
@@ -237,7 +233,7 @@ def test_no_put_without_the_lease(tmp_path: Path) -> None:
 def test_lease_does_not_open_the_fence_of_a_promotion(tmp_path: Path) -> None:
     _master(tmp_path)
     with open_small(tmp_path) as store:
-        fence = fence_of(_engine(store))
+        fence = fence_of(engine_of(store))
         fence.hear(2)
         fence.lease("not held")
         fence.lease("")
@@ -257,23 +253,23 @@ def test_lease_that_fails_is_not_held(tmp_path: Path) -> None:
             return time.monotonic() + 60
 
     with open_small(tmp_path) as store:
-        keep_lease(_engine(store), Broken())
-        wait_until(lambda: fence_of(_engine(store)).error is not None)
+        keep_lease(engine_of(store), Broken())
+        wait_until(lambda: fence_of(engine_of(store)).error is not None)
         with pytest.raises(FencedError, match="no answer"):
             _put(store, b"refused")
 
 
 def test_lease_without_a_deadline_is_refused(tmp_path: Path) -> None:
     with open_small(tmp_path) as store, pytest.raises(ConfigError, match="deadline"):
-        keep_lease(_engine(store), object())  # type: ignore[arg-type]
+        keep_lease(engine_of(store), object())
 
 
 def test_a_fence_is_closed_while_its_reason_changes(tmp_path: Path) -> None:
     """A put between two reasons would be taken."""
     _master(tmp_path)
     with open_small(tmp_path) as store:
-        flags, open_at = _engine(store).commit_log.flags, []
-        fence = fence_of(_engine(store))
+        flags, open_at = engine_of(store).commit_log.flags, []
+        fence = fence_of(engine_of(store))
         fence.lease("not held")
         follow = flags._on_change
         flags.on_change(lambda: (open_at.append(flags.writeable), follow()))
@@ -287,7 +283,7 @@ def test_a_store_with_a_history_does_not_follow_without_one(tmp_path: Path) -> N
     """What came by the other protocol would be cut, though n machines have it."""
     _master(tmp_path)
     with open_small(tmp_path) as store, pytest.raises(ReplicaStoreError, match="history"):
-        take_replica_role(_engine(store), compares=True)
+        take_replica_role(engine_of(store), compares=True)
     assert _state(tmp_path).role == "master"
 
 
@@ -299,7 +295,7 @@ def test_a_fence_that_is_not_kept_is_told(
 
     _master(tmp_path)
     with open_small(tmp_path) as store:
-        fence = fence_of(_engine(store))
+        fence = fence_of(engine_of(store))
         with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
             patched.setattr(fences, "save_state", full)
             fence.hear(2)

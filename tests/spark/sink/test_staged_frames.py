@@ -17,9 +17,9 @@ from tests.support.page_cache import drop, in_cache
 
 
 @pytest.fixture
-def staged(tmp_path: Path, rng: random.Random) -> Staged:
+def staged(disk_path: Path, rng: random.Random) -> Staged:
     bodies = [rng.randbytes(64 << 10) for _ in range(64)]
-    file = stage_bodies(tmp_path, "1", bodies, chunk=4)
+    file = stage_bodies(disk_path, "1", bodies, chunk=4)
     if not drop(file.path):
         pytest.skip("a file system without a disk below its page cache")
     return file
