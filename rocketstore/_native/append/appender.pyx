@@ -112,8 +112,7 @@ cdef class Log:
         self.next_file, self.next_buffer = segment, buffer
 
     def reserve(self, MappedFile file):
-        """A file that the log has, or is to have, got blocks: puts may store to what it has reserved by now. None: no
-        file has."""
+        """A file that the log has, or is to have, got blocks: puts may store to what it reserved. None: no file did."""
         if file is None:
             return
         cdef int64_t reserved = file.reserved_bytes()
@@ -425,9 +424,8 @@ cdef class Log:
 
     def move_visible(self):
         """Visible follows `committed` or `flushed`; moved() calls the waiting threads."""
-        cdef int64_t end = rs_position_load(
-            self.log.positions,
-            RS_POSITIONS_AT_FLUSHED if self.visible_when_flushed else RS_POSITIONS_AT_COMMITTED)
+        cdef size_t at = RS_POSITIONS_AT_FLUSHED if self.visible_when_flushed else RS_POSITIONS_AT_COMMITTED
+        cdef int64_t end = rs_position_load(self.log.positions, at)
         if self.buffered or self.visible_when_flushed:
             if rs_position_load(self.log.positions, RS_POSITIONS_AT_VISIBLE) < end:
                 # Committer and flusher both come here: the later of two must not be the lower.
@@ -490,10 +488,9 @@ cdef class Log:
         if result is not None:
             result.level = max(<int>result.level, min(level, <int>DISK))
         if copies:  # a wait and an error of its own (K-72)
-            left_ms = (max(<int64_t>0, limit_ms - (now_ns() - started) // 1_000_000) if in_all
-                       else self.group.copies.timeout_ms)
+            left_ms = limit_ms - (now_ns() - started) // 1_000_000 if in_all else self.group.copies.timeout_ms
             self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset, copies,
-                                   left_ms, result)
+                                   max(left_ms, <int64_t>0), result)
             if result is not None:
                 result.level = <short>level
         return 0
