@@ -111,10 +111,8 @@ cdef class Log:
             raise ValueError("the next segment is already there")
         self.next_file, self.next_buffer = segment, buffer
 
-    def reserve(self, MappedFile file):
-        """A file that the log has, or is to have, got blocks: puts may store to what it reserved. None: no file did."""
-        if file is None:
-            return
+    def reserve(self, MappedFile file not None):
+        """A file that the log has, or is to have, got blocks: puts may store to what it has reserved by now."""
         cdef int64_t reserved = file.reserved_bytes()
         check_forked(self.token)
         with nogil:
@@ -424,7 +422,8 @@ cdef class Log:
 
     def move_visible(self):
         """Visible follows `committed` or `flushed`; moved() calls the waiting threads."""
-        cdef size_t at = RS_POSITIONS_AT_FLUSHED if self.visible_when_flushed else RS_POSITIONS_AT_COMMITTED
+        cdef size_t at = (RS_POSITIONS_AT_FLUSHED if self.visible_when_flushed
+                          else RS_POSITIONS_AT_COMMITTED)
         cdef int64_t end = rs_position_load(self.log.positions, at)
         if self.buffered or self.visible_when_flushed:
             if rs_position_load(self.log.positions, RS_POSITIONS_AT_VISIBLE) < end:
@@ -488,9 +487,9 @@ cdef class Log:
         if result is not None:
             result.level = max(<int>result.level, min(level, <int>DISK))
         if copies:  # a wait and an error of its own (K-72)
-            left_ms = limit_ms - (now_ns() - started) // 1_000_000 if in_all else self.group.copies.timeout_ms
+            left_ms = max(<int64_t>0, limit_ms - (now_ns() - started) // 1_000_000)
             self.group.copies.wait(self.owner, self.token, &self.group.stirs, end_offset, copies,
-                                   max(left_ms, <int64_t>0), result)
+                                   left_ms if in_all else self.group.copies.timeout_ms, result)
             if result is not None:
                 result.level = <short>level
         return 0

@@ -260,7 +260,7 @@ class CommitLog:
         """Makes blocks available up to the offset `wanted`. Raises with nothing changed (D-16)."""
         began = time.monotonic()
         try:
-            self.log.reserve(self._blocks.ensure(wanted))
+            self._tell_reserved(self._blocks.ensure(wanted))
         except (OSError, RocketStoreError):
             self._on_put_failed()
             raise
@@ -269,9 +269,13 @@ class CommitLog:
     def extend_blocks(self) -> None:
         """Has blocks ready ahead of the writer. The preallocator calls it."""
         segment = self._blocks.extend()
-        self.log.reserve(segment)
+        self._tell_reserved(segment)
         if segment is not None and self._populator is not None:
             self._populator.wake()
+
+    def _tell_reserved(self, segment: MappedFile | None) -> None:
+        if segment is not None:
+            self.log.reserve(segment)
 
     def was_slow(self, nanoseconds: int, what: str) -> None:
         """Logs a put, or its wait for the disk, that took longer than half a second."""
