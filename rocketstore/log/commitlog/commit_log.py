@@ -260,7 +260,8 @@ class CommitLog:
         """Makes blocks available up to the offset `wanted`. Raises with nothing changed (D-16)."""
         began = time.monotonic()
         try:
-            self._tell_reserved(self._blocks.ensure(wanted))
+            if (segment := self._blocks.ensure(wanted)) is not None:
+                self.log.reserve(segment)
         except (OSError, RocketStoreError):
             self._on_put_failed()
             raise
@@ -268,14 +269,10 @@ class CommitLog:
 
     def extend_blocks(self) -> None:
         """Has blocks ready ahead of the writer. The preallocator calls it."""
-        segment = self._blocks.extend()
-        self._tell_reserved(segment)
-        if segment is not None and self._populator is not None:
-            self._populator.wake()
-
-    def _tell_reserved(self, segment: MappedFile | None) -> None:
-        if segment is not None:
+        if (segment := self._blocks.extend()) is not None:
             self.log.reserve(segment)
+            if self._populator is not None:
+                self._populator.wake()
 
     def was_slow(self, nanoseconds: int, what: str) -> None:
         """Logs a put, or its wait for the disk, that took longer than half a second."""
