@@ -10,7 +10,7 @@ import pytest
 from rocketstore._native.format.codec import encode_properties
 from rocketstore.errors import FilterSyntaxError
 from rocketstore.filters import program_of, sql_filter
-from rocketstore.filters.sql import UndecidedError
+from rocketstore.filters.compare import UndecidedError
 from tests.interop.filter_oracle import Verdict, verdicts
 from tests.support.filter_expressions import broken, expression, message
 

@@ -15,7 +15,7 @@ from tests.interop.test_replication_from_java import (
     is_at,
     java_master,
     open_copy,
-    put_some,
+    put_part,
 )
 from tests.replication.killed_copy import assert_prefix, kill_a_copy
 from tests.support.small_store import engine_of
@@ -39,7 +39,7 @@ def test_a_killed_copy_goes_on(oracle: Oracle, tmp_path: Path, rng: random.Rando
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with java_master(oracle, theirs) as (master, address):
         for part in range(KILLS):
-            put_some(master, part, 600)
+            put_part(master, part, 600)
             synced = kill_a_copy(ours, address, "rocketmq", rng, FILES)
             assert_prefix(ours, theirs, synced)
         with open_copy(ours, address) as copy:

@@ -15,7 +15,7 @@ from rocketstore.spark.source.options import ReadOptions
 from rocketstore.spark.source.stream_progress import Progress
 from tests.interop.messages import SMALL
 from tests.interop.oracle import Oracle
-from tests.interop.test_replication_from_java import java_master, put_some
+from tests.interop.test_replication_from_java import java_master, put_part
 from tests.support.copies import store_is_there
 from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
@@ -27,14 +27,14 @@ def test_a_stream_reads_each_message_of_a_master_once(oracle: Oracle, tmp_path: 
     """Also those that come while it reads, and after the copy was killed and began again."""
     copy = tmp_path / "copy"
     with java_master(oracle, tmp_path / "java") as (master, address):
-        put_some(master, 0)
+        put_part(master, 0)
         with _following(address, copy):
             wait_until(lambda: store_is_there(copy))
             stream = Progress(ReadOptions.parse(_options(copy), stream=True))
             reading = _Reading(stream)
-            put_some(master, 1)
+            put_part(master, 1)
             wait_until(lambda: reading.goes_on() >= 600)
-        put_some(master, 2)
+        put_part(master, 2)
         with _following(address, copy):
             wait_until(lambda: reading.goes_on() >= 900)
         stream.close()

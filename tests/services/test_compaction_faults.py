@@ -125,3 +125,24 @@ def test_a_work_directory_that_cannot_be_removed_has_no_name_of_a_store(
 def _fail_when_full(root: Path, **more: Any) -> None:
     if (root / "store").exists():
         raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(root))
+
+
+def test_a_file_that_cannot_be_closed_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record that fails leaves the file of the new log open, and its close fails as well."""
+    source, into = tmp_path / "s", tmp_path / "t"
+    fill_at_random(source, 5)
+
+    def refused(fd: int) -> None:
+        os.close(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with open_small(source, "r") as store:
+        before = len(os.listdir("/proc/self/fd"))
+        with monkeypatch.context() as patched:
+            patched.setattr(new_store.syscalls, "pwrite", lambda *_: refused(os.dup(0)))
+            patched.setattr(new_store.NewLog, "abandon", lambda log: refused(log._fd))
+            fails(store, into, errno.EIO)
+        assert len(os.listdir("/proc/self/fd")) == before
+        store.compact("users", into=into)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocketstore import CompletionPort, PutResult, RocketStoreError, Store
+from rocketstore import CompletionPort, Placed, PutResult, RocketStoreError, Store
 from tests.support.small_store import open_small, parts
 
 __all__ = ["COMPACTED", "PATIENCE", "Ack", "Journal", "Run", "is_typed"]
@@ -197,10 +197,9 @@ class Run:
             port = CompletionPort(self.store)
             waiter: Future[PutResult] = Future()
             try:
-                result = port._put_now(writer, body.encode(), None, None, None, 0, None, None)
-                if result is None:
-                    result = writer.put(body.encode(), durability="memory")
-                port.promise(result, "disk", waiter)
+                plain = (body.encode(), None, None, None, 0, None, None)
+                if port.put(writer, *plain, "disk", waiter) == Placed.NOT_PUT:
+                    port.promise(writer.put(body.encode(), durability="memory"), "disk", waiter)
                 port.request_flush()
                 for _ in range(100):
                     if waiter.done():

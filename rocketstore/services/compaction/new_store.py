@@ -230,8 +230,10 @@ class NewStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.log.abandon()
-        self._remove()
+        try:
+            self.log.abandon()
+        finally:
+            self._remove()
 
     def finish(self, skipped_offsets: int, last_ms: int) -> None:
         """Called once, when all records are written."""
