@@ -40,10 +40,11 @@ class IndexFiller:
         """Puts keys of records in [begin, end), of one at least; returns how far it got. Not beyond
         `begin`: it cannot go on, or the index is degraded again."""
         self._point(begin)
-        reached = self._walk(begin, min(end, begin + STEP_BYTES))
-        return reached if reached > begin else self._walk(begin, end)
+        reached = self._walk(begin, min(end, begin + STEP_BYTES), end)
+        return reached if reached > begin else self._walk(begin, end, end)
 
-    def _walk(self, begin: int, end: int) -> int:
+    def _walk(self, begin: int, end: int, most: int) -> int:
+        """Records below `end`; a blank that begins there is passed as a whole, up to `most`."""
         offset, goes_on = begin, True
         while goes_on and offset < end and self._index.degraded is None:
             segment = self._find(offset)
@@ -54,7 +55,7 @@ class IndexFiller:
             if reason == native.DONE:
                 goes_on = offset >= segment.end_offset
             elif reason == native.END and self._damage_at(offset) == offset:
-                offset = min(segment.end_offset, end)
+                offset = min(segment.end_offset, most)
             elif reason in (native.END, native.BAD_RECORD):
                 goes_on, offset = self._pass(offset)
             else:

@@ -13,10 +13,11 @@ from rocketstore.log.commitlog.checkpoint import RocketmqCheckpoint
 from rocketstore.log.dispatch import dispatcher, index_filler
 from rocketstore.log.follow import catching_up
 from rocketstore.log.index import segment
+from rocketstore.log.index.store import IndexStore
 from rocketstore.log.queues import queue_files
 from tests.cli.conftest import Invoke, invoke
 from tests.support.disk_calls import Blocks
-from tests.support.small_store import dispatched, engine_of, open_small
+from tests.support.small_store import dispatched, engine_of, open_small, parts
 from tests.support.waiting import wait_until
 
 __all__ = ["invoke"]
@@ -55,10 +56,10 @@ def answers(store: Store, key: str) -> bool:
 
 
 def test_an_index_without_room_goes_on_where_it_stood(
-    disk_path: Path, index_disk: Blocks, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, index_disk: Blocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_filler, "STEP_BYTES", 500)  # and records that are longer
-    with open_small(disk_path / "s", durability="os") as store:
+    with open_small(tmp_path / "s", durability="os") as store:
         writer = store.writer("T")
         keys = [f"k{number}" for number in range(200)]
         for key in keys[:20]:
@@ -71,10 +72,10 @@ def test_an_index_without_room_goes_on_where_it_stood(
         assert engine_of(store).positions.indexed < dispatched(store).end_offset
         with pytest.raises(StoreBehindError, match="not in the key index: .* No space") as caught:
             store.query("T", keys[0])
-        assert (caught.value.part, caught.value.path) == ("key index", str(disk_path / "s"))
+        assert (caught.value.part, caught.value.path) == ("key index", str(tmp_path / "s"))
         assert store.flags.behind == (("key index", caught.value.reason),)
         assert f"key index behind the log: {caught.value.reason}" in str(store.flags)
-        with open_small(disk_path / "s", "r") as reader:
+        with open_small(tmp_path / "s", "r") as reader:
             with pytest.raises(StoreBehindError, match="stands at physical offset"):
                 reader.query("T", keys[0])
             index_disk.full = False
@@ -85,10 +86,30 @@ def test_an_index_without_room_goes_on_where_it_stood(
         assert lost(store, ["later"]) == [] and str(store.flags) == "running"
         # The thread that dispatches stores this position behind the one that the query waits for.
         wait_until(lambda: engine_of(store).positions.indexed == store.end_offset)
-    with open_small(disk_path / "s") as store:
+    with open_small(tmp_path / "s") as store:
         assert store.recovery.mode == "clean"
         assert lost(store, [*keys, "later"]) == []
-    assert tools.verify(disk_path / "s").ok
+    assert tools.verify(tmp_path / "s").ok
+
+
+def test_a_step_that_ends_in_a_blank_passes_the_blank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one would begin in the middle of it, where no record is, and get nowhere for ever."""
+    with open_small(tmp_path) as store:
+        writer = store.writer("T")
+        ends = [writer.put(b"x" * 150, keys=f"k{n}").end_offset for n in range(60)]
+        dispatched(store)
+        log = parts(store).commit_log.queue
+        border = log.files[0].end_offset
+        blank = max(end for end in ends if end <= border)
+        assert blank + 8 < border < ends[-1]
+        monkeypatch.setattr(index_filler, "STEP_BYTES", blank + 2)
+        index = parts(store).index
+        assert isinstance(index, IndexStore)
+        filler = index_filler.IndexFiller(log.find, lambda offset: offset, index)
+        assert filler.step(0, store.end_offset) == border
+        assert filler.step(border, store.end_offset) > border
 
 
 def test_a_queue_without_room_ends_no_read_early(
