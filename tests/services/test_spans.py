@@ -13,7 +13,15 @@ from rocketstore.engine import open_options
 from rocketstore.testing import ManualClock
 from rocketstore.values.clock import SystemClock
 from tests.services.delay_tools import NOW_MS, bodies, read
-from tests.services.timer_tools import MINUTE, at, begun, due_s, pass_minutes, settled
+from tests.services.timer_tools import (
+    MINUTE,
+    at,
+    begun,
+    due_s,
+    pass_minutes,
+    settled,
+    timers_of,
+)
 from tests.support.small_store import open_small
 from tests.support.waiting import wait_until
 
@@ -97,6 +105,28 @@ def test_what_was_named_keeps_its_time_when_the_clock_was_ahead(
         clock.set(at(180))
         settled(store)
         assert bodies(store) == [b"span", b"property"]
+        assert waiting_s(store) == named
+
+
+def test_a_span_that_is_taken_up_when_the_clock_was_set_back_again(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """The thread that delivers never saw the clock that was ahead. What was cancelled stays so."""
+    with open_small(tmp_path / "store", clock=clock) as store:
+        begun(store, b"far", start=at(3 * DAY_S))
+        settled(store)
+        with timers_of(store).lock():
+            clock.set(at(DAY_S))
+            writer = store.writer("orders")
+            writer.put(b"time", deliver_at=at(DAY_S + 60))
+            writer.put(b"span", deliver_after=2 * MINUTE)
+            writer.put(b"gone", deliver_after=2 * MINUTE, properties={"UNIQ_KEY": "gone"})
+            clock.set(at(0))
+        named = {b"time": DAY_S + 60, b"far": 3 * DAY_S}
+        store.delayed.cancel("gone")
+        wait_until(lambda: waiting_s(store) == {b"span": 120, **named})
+        clock.set(at(120))
+        wait_until(lambda: bodies(store) == [b"span"])
         assert waiting_s(store) == named
 
 

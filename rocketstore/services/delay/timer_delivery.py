@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocketstore.errors import (
@@ -18,6 +18,7 @@ from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.services.delay.copies import EVERY
 from rocketstore.services.delay.timer_topic import due_of, is_marker
 from rocketstore.services.delay.timers import LOOK, drop, put_again
+from rocketstore.services.delay.waiting import SLACK_MS
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
@@ -83,6 +84,7 @@ class TimerDelivery:
         # The time first: what was put before it, a cancel as well, is taken up before anything
         # that is due then is delivered.
         aim = self._aim or (now_ms(), timers.queue.bounds()[1])
+        timers.aim_ms = aim[0] + SLACK_MS
         whole = timers.catch_up(LOOK, aim[1])
         self._aim = None if whole else aim
         if whole and timers.stored is not None:
@@ -98,10 +100,16 @@ class TimerDelivery:
             first = timers.table.first()
             if first is None or first.due > now_ms:
                 wrong = first is not None and self._bring_forward(first, now_ms)
-                for entry in timers.table.snapshot() if wrong or now_ms < self._seen_ms else ():
+                entries: Iterable[Entry] = ()
+                if wrong or now_ms < self._seen_ms:
+                    entries = timers.table.snapshot()
+                elif timers.ahead:
+                    entries = timers.table.with_offsets(timers.ahead)
+                for entry in entries:
                     timers.go_on()
                     self._bring_forward(entry, now_ms)
                 self._seen_ms = now_ms
+                timers.ahead.clear()
                 return
             self._deliver(stored, first, now_ms)
 

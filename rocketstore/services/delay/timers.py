@@ -93,6 +93,9 @@ class Timers:
         self.table = TimerTable()
         self.troubles = Troubles(engine.path, "the timer topic", ())
         self.stored: StoredTimers | None = None
+        #: Queue offsets of what was stored after `aim_ms`, by a clock that was set back since.
+        self.ahead: set[int] = set()
+        self.aim_ms = 2**63 - 1
         self._copies: Copies | None = None
         self._over = False
         self.started = False
@@ -236,6 +239,8 @@ class Timers:
         if self._copies and self._copies.take(message) and self._is_over(message):
             return
         self.table.add(entry_of(message, properties))
+        if message.store_timestamp_ms > self.aim_ms:
+            self.ahead.add(message.queue_offset)
 
     def note_change(self) -> None:
         if self.stored is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocketstore.log.read.reader import Reader
     from rocketstore.log.read.source import QueueView
 
-__all__ = ["Level", "Troubles", "WaitingQueue", "waiting_queues"]
+__all__ = ["SLACK_MS", "Level", "Troubles", "WaitingQueue", "waiting_queues"]
 
 #: Messages that are read at a time.
 BATCH: Final = 64
