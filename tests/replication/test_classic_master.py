@@ -26,7 +26,7 @@ from tests.replication.classic_slave import ClassicSlave
 from tests.replication.copies import open_copy
 from tests.replication.masters import open_master
 from tests.support.ports import free_address
-from tests.support.small_store import SEGMENT, engine_of, open_small, parts
+from tests.support.small_store import SEGMENT, dispatched, engine_of, open_small, parts
 from tests.support.waiting import PATIENCE_S, wait_until
 
 Served = Callable[..., tuple[rocketstore.Store, MasterService]]
@@ -133,6 +133,7 @@ def test_an_empty_slave_begins_with_the_oldest_message(served: Served) -> None:
     store, master = served()
     for number in range(60):
         store.put_message("topic", b"%d" % number * 100)
+    dispatched(store).flush()
     begin = store.trim(before_offset=2 * SEGMENT)
     with ClassicSlave(master.address) as slave:
         wait_until(lambda: slave.end == store.end_offset)
@@ -144,6 +145,7 @@ def test_a_slave_that_asks_for_what_is_not_there_is_disconnected(served: Served,
     store, master = served()
     for number in range(60):
         store.put_message("topic", b"%d" % number * 100)
+    dispatched(store).flush()
     store.trim(before_offset=2 * SEGMENT)
     with ClassicSlave(master.address, ask) as slave:
         assert slave.ended.wait(PATIENCE_S)

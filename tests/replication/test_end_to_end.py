@@ -42,7 +42,7 @@ from tests.replication.copies import (
 )
 from tests.replication.cutting_proxy import CuttingProxy
 from tests.replication.ends import Log
-from tests.support.small_store import SMALL, everything, open_small
+from tests.support.small_store import SMALL, dispatched, everything, open_small
 from tests.support.waiting import PATIENCE_S, wait_until
 
 KEY = b"a key of 16 bytes or more"
@@ -103,6 +103,7 @@ def test_promise_of_two_machines(tmp_path: Path) -> None:
 def test_empty_copy_begins_where_a_trimmed_master_does(tmp_path: Path) -> None:
     with open_master(tmp_path / "m") as master:
         put_some(master, 60)
+        dispatched(master).flush()
         begin = master.trim(before_offset=9000)
         assert begin > 0
         with open_copy(tmp_path / "c", master) as copy:

@@ -30,7 +30,7 @@ from tests.replication.copies import (
 )
 from tests.replication.ends import Log
 from tests.replication.masters import open_master as open_classic_master
-from tests.support.small_store import parts
+from tests.support.small_store import dispatched, parts
 from tests.support.waiting import PATIENCE_S, wait_until
 
 TWO, THREE = 4 - 1, 4  # levels: memory, os, disk, and machines beyond
@@ -98,6 +98,7 @@ def test_an_empty_copy_with_a_file_says_that_it_cannot_go_on(tmp_path: Path) -> 
             caught_up(copy, master)
         order_cut(StoreLayout(tmp_path / "c"), 0)
         put_some(master, 60)
+        dispatched(master).flush()
         assert master.trim(before_offset=9000) > 0
         with open_copy(tmp_path / "c", master) as copy:
             wait_until(lambda: copy.replication.error is not None)

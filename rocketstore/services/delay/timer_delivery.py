@@ -18,7 +18,6 @@ from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.services.delay.copies import EVERY
 from rocketstore.services.delay.timer_topic import due_of, is_marker
 from rocketstore.services.delay.timers import LOOK, drop, put_again
-from rocketstore.services.delay.waiting import SLACK_MS
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
@@ -45,8 +44,6 @@ class TimerDelivery:
         self._put_copy = put_copy
         # A time, and what was put by then: what is due then is delivered once all of it is known.
         self._aim: tuple[int, int] | None = None
-        # The latest time that the clock has shown, as far as that is known, ms.
-        self._seen_ms = engine.recovery.last_store_timestamp_ms
 
     def run(self, now_ms: Callable[[], int]) -> float | None:
         """Delivers what is due; gives the seconds until something else is to be done."""
@@ -84,8 +81,7 @@ class TimerDelivery:
         # The time first: what was put before it, a cancel as well, is taken up before anything
         # that is due then is delivered.
         aim = self._aim or (now_ms(), timers.queue.bounds()[1])
-        timers.aim_ms = aim[0] + SLACK_MS
-        whole = timers.catch_up(LOOK, aim[1])
+        whole = timers.catch_up(LOOK, aim[1], aim[0])
         self._aim = None if whole else aim
         if whole and timers.stored is not None:
             if timers.troubles.retry_s == 0:
@@ -101,14 +97,14 @@ class TimerDelivery:
             if first is None or first.due > now_ms:
                 wrong = first is not None and self._bring_forward(first, now_ms)
                 entries: Iterable[Entry] = ()
-                if wrong or now_ms < self._seen_ms:
+                if wrong or now_ms < timers.seen_ms:
                     entries = timers.table.snapshot()
                 elif timers.ahead:
                     entries = timers.table.with_offsets(timers.ahead)
                 for entry in entries:
                     timers.go_on()
                     self._bring_forward(entry, now_ms)
-                self._seen_ms = now_ms
+                timers.seen_ms = now_ms
                 timers.ahead.clear()
                 return
             self._deliver(stored, first, now_ms)

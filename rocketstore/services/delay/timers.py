@@ -40,7 +40,7 @@ from rocketstore.services.delay.timer_topic import (
     is_marker,
     settle_ended,
 )
-from rocketstore.services.delay.waiting import Troubles
+from rocketstore.services.delay.waiting import SLACK_MS, Troubles
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
@@ -93,9 +93,10 @@ class Timers:
         self.table = TimerTable()
         self.troubles = Troubles(engine.path, "the timer topic", ())
         self.stored: StoredTimers | None = None
-        #: Queue offsets of what was stored after `aim_ms`, by a clock that was set back since.
+        #: The latest time that the clock has shown, ms, as far as that is known; and queue offsets of
+        #: what was stored by a clock that was set back before it was taken up.
+        self.seen_ms = engine.recovery.last_store_timestamp_ms if stores else 0
         self.ahead: set[int] = set()
-        self.aim_ms = 2**63 - 1
         self._copies: Copies | None = None
         self._over = False
         self.started = False
@@ -174,7 +175,9 @@ class Timers:
         self.table.copied.add(message.queue_offset)
         return False
 
-    def catch_up(self, most: int = 1 << 62, end: int | None = None) -> bool:
+    def catch_up(
+        self, most: int = 1 << 62, end: int | None = None, now_ms: int | None = None
+    ) -> bool:
         """Takes up what was put since, up to a queue offset; whether that is all. Lock held.
         ReadFailedError: try again."""
         self.start()
@@ -185,7 +188,7 @@ class Timers:
             self.go_on()
             if self.table.next - begin >= most:
                 return False
-            self._take_some(end)
+            self._take_some(end, self._now_ms() if now_ms is None else now_ms)
             self._make_room()
         self._copies = None  # what comes now has none
         return True
@@ -197,8 +200,9 @@ class Timers:
             timer_file.make_directory(layout)
         self.table.settle(layout)
 
-    def _take_some(self, end: int) -> None:
+    def _take_some(self, end: int, now_ms: int) -> None:
         table, ended, before = self.table, list[Ended](), self.table.next
+        self.seen_ms = max(self.seen_ms, now_ms)
         try:
             while table.next < min(end, before + LOOK):
                 try:
@@ -207,7 +211,7 @@ class Timers:
                     self._leave_unread(error)
                     continue
                 for message in found.messages:
-                    self._take(message, ended)
+                    self._take(message, ended, now_ms)
                 if not found.messages and found.next_offset <= table.next:
                     raise ReadFailedError(f"{TIMER_TOPIC}: {found.status} at {table.next}")
                 table.next = max(table.next, found.next_offset)
@@ -228,7 +232,10 @@ class Timers:
         self.troubles.leave(self.table.next, error)
         self.table.next += 1
 
-    def _take(self, message: Message, ended: list[Ended]) -> None:
+    def _now_ms(self) -> int:
+        return self._engine.write.clock.now_ms() if isinstance(self._engine, WritingEngine) else 0
+
+    def _take(self, message: Message, ended: list[Ended], now_ms: int) -> None:
         properties = message.properties
         self.table.next = message.queue_offset + 1
         end = ended_by(message, properties)
@@ -239,7 +246,7 @@ class Timers:
         if self._copies and self._copies.take(message) and self._is_over(message):
             return
         self.table.add(entry_of(message, properties))
-        if message.store_timestamp_ms > self.aim_ms:
+        if message.store_timestamp_ms > now_ms + SLACK_MS and self.stored is not None:
             self.ahead.add(message.queue_offset)
 
     def note_change(self) -> None:

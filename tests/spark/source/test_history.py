@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rocketstore.log.layout import identity
 from rocketstore.spark.errors import SparkFaceError
 from tests.spark.source.test_progress import batch, progress, put
 
@@ -62,8 +63,11 @@ def test_an_older_copy_goes_on_where_that_is_wanted(
     assert batch(progress(root), end)[1] == [b"new"]
 
 
-def test_a_store_that_is_replaced_under_a_stream(tmp_path: Path) -> None:
+def test_a_store_that_is_replaced_under_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stream holds it open; what it finds in its place is judged by the checkpoint."""
+    monkeypatch.setattr(identity, "BELIEF_S", 0.0)
     root, copy = tmp_path / "s", tmp_path / "copy"
     put(root, "t", b"a", b"b")
     stream = progress(root, startingOffsets="earliest")
