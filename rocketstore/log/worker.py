@@ -76,7 +76,7 @@ class Worker:
         with self._lock():
             self._stopping = True
             thread = self._thread
-        self.signal.notify()
+        self.wake()
         if thread is None or runs_here(thread):
             return True
         # One that was started may not have come to its first line: `finish` is still to be run, for
@@ -93,7 +93,7 @@ class Worker:
             if self._stopping or not self.alive:
                 return False
             self._last_act = act
-        self.signal.notify()
+        self.wake()
         return True
 
     @property

@@ -248,6 +248,11 @@ cdef class GroupCommit:
 
     # ---- the flusher's own ----
 
+    def attend(self):
+        """`serve` returns soon, also where a flush takes up what the signal says."""
+        rs_store_int(&self.attention, 1)
+        self.signal.notify_c()
+
     def take_turn(self):
         """Nobody else flushes until give_turn."""
         with nogil:

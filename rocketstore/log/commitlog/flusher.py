@@ -134,6 +134,11 @@ class Flusher(Worker):
     def _left_s(self) -> float:
         return max(0.0, self._next_timed - time.monotonic())
 
+    def wake(self) -> None:
+        """Its native loop flushes what is wanted and sleeps again: it would miss a stop that comes
+        with a put."""
+        self._group.attend()
+
     def finish(self) -> None:
         """Until everything is on disk: a clean mark says so afterwards (K-37)."""
         if self._commit_log.failure is None:

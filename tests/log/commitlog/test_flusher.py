@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from rocketstore import Store
+from rocketstore.engine.engine import CloseMode
 from rocketstore.log.commitlog import commit_log
 from rocketstore.log.commitlog import flusher as flusher_module
 from rocketstore.log.commitlog.flusher import Flusher
-from tests.support.small_store import SEGMENT, open_still, parts, until
+from tests.support.small_store import SEGMENT, engine_of, open_small, open_still, parts, until
 
 PAGE = 4096
 
@@ -156,3 +158,17 @@ def test_error_leaves_the_position(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             parts(store).flusher.flush()
     assert store.flushed_offset == SEGMENT
     store.close()
+
+
+def test_a_stop_that_comes_with_a_put_ends_the_flusher(tmp_path: Path) -> None:
+    """Both move one signal; what is wanted was flushed, and the stop was slept through for ever."""
+    for number in range(100):
+        store = open_small(tmp_path / f"{number}", durability="disk", flush_interval_ms=86_400_000)
+        writer = store.writer("t", queue_id=0)
+        writer.put(b"first")
+        writer.submit(b"second")
+        engine = engine_of(store)
+        closing = threading.Thread(target=engine._close, args=[CloseMode(clean=False)], daemon=True)
+        closing.start()
+        closing.join(30)
+        assert not closing.is_alive(), f"round {number}"
