@@ -66,6 +66,9 @@ class Worker:
 
     def wake(self) -> None:
         """The next step comes at once; one that runs now is followed by another."""
+        self._notify()
+
+    def _notify(self) -> None:
         self.signal.notify()
 
     def stop(self, timeout_s: float | None = None) -> bool:
@@ -76,7 +79,7 @@ class Worker:
         with self._lock():
             self._stopping = True
             thread = self._thread
-        self.wake()
+        self._notify()
         if thread is None or runs_here(thread):
             return True
         # One that was started may not have come to its first line: `finish` is still to be run, for
@@ -93,7 +96,7 @@ class Worker:
             if self._stopping or not self.alive:
                 return False
             self._last_act = act
-        self.wake()
+        self._notify()
         return True
 
     @property

@@ -134,7 +134,7 @@ class Flusher(Worker):
     def _left_s(self) -> float:
         return max(0.0, self._next_timed - time.monotonic())
 
-    def wake(self) -> None:
+    def _notify(self) -> None:
         """Its native loop flushes what is wanted and sleeps again: it would miss a stop that comes
         with a put."""
         self._group.attend()
