@@ -85,7 +85,7 @@ class Writer:
         result also goes to `create_task`, `gather`, `wait_for` and the like.
 
         The message is in the log when this returns, also without the await, unless puts have to
-        wait for room: then a task of its own sees to it. Arguments and errors are those of
+        wait for room: then a task of the loop puts it. Arguments and errors are those of
         `rocketstore.Writer.put`; what is wrong with the message is raised at once. A put with
         `expected_queue_offset` or `unique_id` is put by a thread, and says what is wrong when it is
         awaited.

@@ -284,7 +284,8 @@ class CleanShutdown:
         self._recovered = False
 
     def begin(self) -> None:
-        """Called before anything changes: from here on a stop is not a clean one."""
+        """An open calls this before it changes anything: a process that ends after it has not stopped
+        cleanly."""
         self._before = self._own_file.load()
         self._marked = self._stands = self.found
         create_abort(self._layout)

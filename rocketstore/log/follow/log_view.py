@@ -192,7 +192,7 @@ class Anchor:
         self._tail = b""
         #: End of the segment where the log ended when whole segments were last noted.
         self._until = 0
-        #: Of whole segments, by start: where their last bytes end, and these.
+        #: For each whole segment, by its start: the offset where its last bytes end, and the bytes.
         self._whole: dict[int, tuple[int, bytes]] = {}
 
     def note(self, segments: Sequence[MappedFile], end: int) -> None:

@@ -93,8 +93,8 @@ class Preallocator(Worker):
         return asked
 
     def take(self, start_offset: int, timeout_s: float) -> MappedFile:
-        """The segment that starts at `start_offset`; the caller owns it from here on. One thread at
-        a time.
+        """Gives the caller the segment that starts at `start_offset`; the caller owns it then. One
+        thread at a time calls this.
 
         Raises:
             DiskFullError, OSError: why it could not be made. Nothing was changed; try again.

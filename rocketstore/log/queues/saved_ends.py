@@ -49,7 +49,7 @@ HEADER: Final = struct.Struct(">4sIqq")
 ROW_BYTES: Final = 16
 #: After the rows: the digests of queues and index.
 STAMPS: Final = struct.Struct(">qIqI")
-#: That of no files: no digest is known.
+#: The digest of no files. A file that has it knows no digest.
 UNKNOWN: Final = (-1, 0)
 
 
