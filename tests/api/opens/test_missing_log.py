@@ -119,7 +119,11 @@ def test_a_file_that_a_live_writer_has_and_this_reader_does_not_see(
 ) -> None:
     root = tmp_path / "store"
     with rocketstore.open(
-        root, durability="os", commit_log_file_size_bytes=SEGMENT_BYTES, index_enabled=False
+        root,
+        durability="os",
+        commit_log_file_size_bytes=SEGMENT_BYTES,
+        index_enabled=False,
+        flush_interval_ms=86_400_000,  # the file that is gone fails the flush, and so the store
     ) as store:
         writer = store.writer("orders")
         for _ in range(COUNT):
