@@ -16,7 +16,8 @@ from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.config.rocketmq_options import OPTIONS
 from rocketstore.config.typed_options import Visible
 from rocketstore.config.units import DAY_MS, GIB, INT32_MAX, KIB, MIB
-from rocketstore.values.durability import DEFAULT_DELAY_LEVELS, Durability
+from rocketstore.values.delay_levels import DEFAULT_DELAY_LEVELS
+from rocketstore.values.durability import Durability
 
 __all__ = ["Facts", "Options", "explain", "facts_of", "help_text"]
 

@@ -23,7 +23,8 @@ from rocketstore.config.options import Options, facts_of, help_text
 from rocketstore.config.rocketmq import options_of_broker
 from rocketstore.config.units import GIB, KIB, IgnoredOption
 from rocketstore.errors import ConfigError
-from rocketstore.values.durability import durability_of, parse_delay_levels, split_host
+from rocketstore.values.delay_levels import parse_delay_levels
+from rocketstore.values.durability import durability_of, split_host
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ What there is:
     arguments: checks of the arguments of public functions, the types of bodies, columns, callbacks.
     bounded_json: the one reader of JSON, and what each text may weigh.
     clock: the system's clock, and one that a test moves by hand.
-    compression: bodies that a client compressed; `rocketstore.decompress`.
-    durability: the promises of a put, and texts of hosts, delays and queue ids.
+    compression: bodies that a client compressed: `plain_body` and `rocketstore.decompress`.
+    delay_levels: how long each delay level waits.
+    durability: the promises of a put, and texts of hosts and queue ids.
     foreign: names in a directory that are none of a store's.
     java_text: text of records that is not UTF-8.
     kept_errors: errors that are kept or raised again, without the frames of the first time.

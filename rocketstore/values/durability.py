@@ -6,22 +6,17 @@ import ipaddress
 import operator
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, SupportsIndex, get_args
+from typing import Literal, SupportsIndex, get_args
 
 from rocketstore.errors import ConfigError
 
 __all__ = [
-    "DEFAULT_DELAY_LEVELS",
     "Durability",
     "check_port",
     "durability_of",
-    "parse_delay_levels",
     "queue_ids_of",
     "split_host",
 ]
-
-DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-
 
 #: What is true when a put returns. Each promise survives more than the one before it.
 #: "memory": copied to the write buffer; survives nothing before it is committed (RocketMQ:
@@ -85,21 +80,6 @@ def check_port(name: str, host: str) -> None:
     port = host.rpartition(":")[2]
     if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(f"{name} = {host!r}: a port is a number, 0 … 65535")
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Milliseconds of level 1, 2, … from RocketMQ's text form."""
-    units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}
-    levels = []
-    for word in text.split():
-        if not re.fullmatch(r"[0-9]{1,9}[smhd]", word):
-            raise ConfigError(
-                "delay_levels", text, f'must be words as "30s", "5m", "2h", "1d", not {word!r}'
-            )
-        levels.append(int(word[:-1]) * units[word[-1]])
-    if not 1 <= len(levels) <= 1000:
-        raise ConfigError("delay_levels", text, "must name 1 … 1000 levels")
-    return tuple(levels)
 
 
 def queue_ids_of(queue_id: int | None, queues: int | None) -> Sequence[int]:
