@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.columns import Columns
     from rocketstore.consuming.column_poll import ColumnPoll
+    from rocketstore.consuming.consumer_offsets import ConsumerOffsets
     from rocketstore.consuming.cursors import Place
-    from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
     from rocketstore.values.timestamps import Timestamp
 

@@ -12,7 +12,7 @@ messages and hands them out. It uses:
     commit_journal: `CommitJournal`, commits that RocketMQ's file does not hold yet.
     offset_tables: what a table of stored offsets says.
     followed_offsets: `FollowerOffsets`, the table of a store that another process writes.
-    group_offsets: `ConsumerOffsets`, the table of all groups of a store, and its file
+    consumer_offsets: `ConsumerOffsets`, the table of all groups of a store, and its file
         `config/consumerOffset.json`.
 
 Read `chosen`, then `cursors`, then `group_positions`. Messages come from `log.read.reader`; a

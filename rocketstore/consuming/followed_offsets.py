@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketstore.consuming.commit_journal import journal_stamp
-from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.log.layout.identity import file_state
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 

@@ -10,8 +10,8 @@ from rocketstore.errors import OffsetOutOfRangeError, RocketStoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from rocketstore.consuming.consumer_offsets import ConsumerOffsets
     from rocketstore.consuming.cursors import QueueCursors
-    from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
 
 __all__ = ["GroupPositions"]

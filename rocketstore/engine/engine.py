@@ -35,7 +35,7 @@ from rocketstore.log.read.succession import Succession, fingerprint
 if TYPE_CHECKING:
     from rocketstore._native.sync.positions import Positions
     from rocketstore.config import StoreConfig
-    from rocketstore.consuming.group_offsets import ConsumerOffsets
+    from rocketstore.consuming.consumer_offsets import ConsumerOffsets
     from rocketstore.engine.parts import ReadParts
     from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.follow.follower import Follower

@@ -11,7 +11,7 @@ from rocketstore.log.queues.units import GAP_UNITS_MAX
 
 if TYPE_CHECKING:
     from rocketstore._native.sync.positions import Positions
-    from rocketstore.consuming.group_offsets import ConsumerOffsets
+    from rocketstore.consuming.consumer_offsets import ConsumerOffsets
     from rocketstore.log.dispatch.dispatcher import Dispatcher
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 

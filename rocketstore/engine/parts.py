@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rocketstore._native.sync.positions import Positions
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.config import StoreConfig
-    from rocketstore.consuming.group_offsets import ConsumerOffsets
+    from rocketstore.consuming.consumer_offsets import ConsumerOffsets
     from rocketstore.engine.open_options import Options
     from rocketstore.engine.tickets import Completions
     from rocketstore.log.commitlog.checkpointer import Checkpointer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
-from rocketstore.consuming.group_offsets import ConsumerOffsets, recovered_offsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets, recovered_offsets
 from rocketstore.engine.catch_up import CatchUp
 from rocketstore.engine.open_files import (
     check_file_limit,

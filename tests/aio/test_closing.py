@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstore import StoreClosedError
-from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from tests.aio.loops import happens, open_small, run, turns
 
 

@@ -37,7 +37,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Bases:
     bases = Bases(root / "clean", root / "killed", root / "old")
     path = root / "store"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("rocketstore.consuming.group_offsets.MERGE_EVERY_S", 1e9)
+        patched.setattr("rocketstore.consuming.consumer_offsets.MERGE_EVERY_S", 1e9)
         with open_small(path) as store:
             put_many(store.writer("orders", queue_id=0), 50, 10)
             commit(store, idle=20, busy=10)

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ReadFailedError
-from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.values.bounded_json import LIMITS, TooLargeError, parse_json, weigh
 from tests.corruption.hostile_faces import in_a_child, peak_bytes

@@ -16,8 +16,8 @@ import rocketstore
 from rocketstore._native.os import syscalls
 from rocketstore.consuming import commit_journal
 from rocketstore.consuming.commit_journal import BLOCK, JOURNAL_BYTES, Journal
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.consuming.followed_offsets import FollowerOffsets
-from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.log.layout.paths import StoreLayout
 from tests.support.small_store import SMALL, open_small
 
@@ -276,8 +276,8 @@ def test_a_full_disk_leaves_the_commits_in_the_journal(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("rocketstore.consuming.group_offsets.write_state_file", full)
-        patched.setattr("rocketstore.consuming.group_offsets.MERGE_EVERY_S", 0.0)
+        patched.setattr("rocketstore.consuming.consumer_offsets.write_state_file", full)
+        patched.setattr("rocketstore.consuming.consumer_offsets.MERGE_EVERY_S", 0.0)
         offsets.merge_now_and_then()
         assert "lacks commits" in caplog.text
         commit(offsets, 5)

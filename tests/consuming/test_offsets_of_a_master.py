@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import BELIEVED_MAX
 from rocketstore.errors import ReplicaStoreError
 from rocketstore.log.layout.paths import StoreLayout

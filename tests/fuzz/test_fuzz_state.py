@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocketstore._native.sync.positions import MAGIC
-from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint
 from rocketstore.log.layout.json_files import read_json

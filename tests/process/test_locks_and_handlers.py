@@ -10,7 +10,7 @@ import pytest
 
 from rocketstore import BackpressureError, StoreClosedError
 from rocketstore._native.sync.durations import Durations
-from rocketstore.consuming import group_offsets as consumer_offsets
+from rocketstore.consuming import consumer_offsets
 from rocketstore.engine import tickets
 from rocketstore.log.dispatch import arrival_notifier as arrivals
 from rocketstore.log.dispatch import dispatcher

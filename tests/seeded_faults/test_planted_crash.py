@@ -171,7 +171,7 @@ FAULTS = (
     (
         Fault(
             "journal_says_merged_before_the_file_is_durable",
-            "rocketstore/consuming/group_offsets.py",
+            "rocketstore/consuming/consumer_offsets.py",
             (
                 (
                     "            self._keep_copy()\n"

@@ -55,7 +55,7 @@ FAULTS = (
     (
         Fault(
             "older_offsets_replace_newer_ones",
-            "rocketstore/consuming/group_offsets.py",
+            "rocketstore/consuming/consumer_offsets.py",
             (("if dict(offsets_of(held)).get(queue_id) == was:", "if True:"),),
         ),
         TOGETHER,

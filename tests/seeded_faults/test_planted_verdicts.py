@@ -149,10 +149,10 @@ FAULTS = (
     (
         Fault(
             "the_copy_of_a_broker_stays_old",
-            "rocketstore/consuming/group_offsets.py",
+            "rocketstore/consuming/consumer_offsets.py",
             (("            self._keep_copy()\n            write", "            write"),),
         ),
-        ("tests/consuming/test_group_offsets.py",),
+        ("tests/consuming/test_consumer_offsets.py",),
     ),
     (
         Fault(

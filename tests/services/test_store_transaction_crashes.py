@@ -78,7 +78,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from rocketstore.services.transactions import commits
-from rocketstore.consuming import group_offsets
+from rocketstore.consuming import consumer_offsets
 from tests.support.small_store import engine_of
 from tests.support.transactions import open_small, work
 

@@ -54,7 +54,7 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/_native/os/syscalls.pyx": "the one table of calls, and a wrapper of each",
     "rocketstore/aio/store.py": "one class: each call of Store once more, for tasks",
     "rocketstore/consumer.py": "one class, half of it docstrings of its calls",
-    "rocketstore/consuming/group_offsets.py": "one table of offsets, its file and its journal",
+    "rocketstore/consuming/consumer_offsets.py": "one table of offsets, its file and its journal",
     "rocketstore/engine/engine.py": "the kinds of an open store, and what all of them answer",
     "rocketstore/engine/phases.py": "the phases of an open, one after the other",
     "rocketstore/engine/wiring.py": "the parts of one store, in the order of their needs",
@@ -74,7 +74,7 @@ LONG_FILES: Final[dict[str, str]] = {
 }
 #: Classes of more than 250 lines, and why.
 LONG_CLASSES: Final[dict[str, str]] = {
-    "rocketstore/consuming/group_offsets.py:ConsumerOffsets": (
+    "rocketstore/consuming/consumer_offsets.py:ConsumerOffsets": (
         "one lock guards the table, its claims and its journal"
     ),
     "rocketstore/_native/append/appender.pyx:Log": "one lock guards every field of the log's end",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketstore.consumer import Consumer
-from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.log.follow.follower import Follower
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout

@@ -373,8 +373,9 @@ def _start_of_damage(damage: Damage) -> int:
 
 
 def _was_whole(file: MappedFile, at: int) -> bool:
-    """Whether the bytes at `at`, before a record, were a record once. A put that a death cut
-    short has no magic there or, written by a call, nothing in that page yet (D-37)."""
+    """Whether the bytes at `at`, before a record, were a record once: damage, not a torn batch.
+    A put or batch that a death cut short has no magic there or, written by a call, nothing in that
+    page yet (D-37)."""
     position = at - file.start_offset
     head = file.read(position, min(BLANK_BYTES, file.size - position))
     here = -position % mmap.PAGESIZE or mmap.PAGESIZE

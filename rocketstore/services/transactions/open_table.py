@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.message import Message
-    from rocketstore.consuming.group_offsets import ConsumerOffsets
+    from rocketstore.consuming.consumer_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
 
 __all__ = ["Entry", "OpenTable", "Outcome", "entry_of"]

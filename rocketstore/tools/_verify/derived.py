@@ -9,7 +9,7 @@ from rocketstore._native.format import index_file
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
 from rocketstore._native.os import syscalls
-from rocketstore.consuming.group_offsets import ConsumerOffsets
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore.consumer import Consumer, ConsumerBusyError
-from rocketstore.consuming.group_offsets import ConsumerOffsets, GroupClaimedError
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets, GroupClaimedError
 from rocketstore.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from rocketstore.consuming import group_offsets as consumer_offsets
-from rocketstore.consuming import offset_tables
-from rocketstore.consuming.followed_offsets import FollowerOffsets
-from rocketstore.consuming.group_claims import GroupClaimedError
-from rocketstore.consuming.group_offsets import (
+from rocketstore.consuming import consumer_offsets, offset_tables
+from rocketstore.consuming.consumer_offsets import (
     ConsumerOffsets,
 )
+from rocketstore.consuming.followed_offsets import FollowerOffsets
+from rocketstore.consuming.group_claims import GroupClaimedError
 from rocketstore.errors import StoreReadOnlyError
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.recovery.report import OffsetSetBack
@@ -144,7 +143,7 @@ def test_what_cannot_be_written_does_not_count(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rocketstore.consuming.group_offsets.write_state_file", refuse)
+    monkeypatch.setattr("rocketstore.consuming.consumer_offsets.write_state_file", refuse)
     monkeypatch.setattr("rocketstore.consuming.commit_journal.JOURNAL_BYTES", 0)
     with pytest.raises(OSError, match="No space"):
         offsets.commit("orders", "billing", {0: 2}, 0, durable)
