@@ -369,7 +369,7 @@ class QueueNotFoundError(RocketStoreError, LookupError):
 
 class QueueOffsetMismatchError(RocketStoreError):
     """A put gave an `expected_queue_offset`, and the next message of its queue has another one: others have put
-    meanwhile. Nothing was stored. Read what they put, decide again, and expect `actual`."""
+    meanwhile. Nothing was stored. Read what they put (after `Writer.put` it can be read), and decide again."""
 
     def __init__(self, topic: str, queue_id: int, expected: int, actual: int) -> None:
         super().__init__(topic, queue_id, expected, actual)

@@ -14,7 +14,7 @@ from rocketstore import Placed, StoreClosedError
 from rocketstore.aio.awaited import PutFuture
 from rocketstore.aio.fairness import Fairness
 from rocketstore.aio.put_line import Line, Work
-from rocketstore.values import Durability
+from rocketstore.values import Durability, without_frames
 
 __all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]
 
@@ -204,6 +204,21 @@ class LoopPort:
             self.keep(result, level, future)
 
         return self.in_line(work)
+
+    def fail_visible(self, future: asyncio.Future[Any], error: Exception) -> None:
+        """Fails `future` once consumers may read all that is in the log now, or as late as a put."""
+        end = self._store.end_offset
+
+        def fail(flushed: asyncio.Future[None] | None) -> None:
+            if flushed is not None and not flushed.cancelled():
+                flushed.exception()  # it is as late as may be, and that is all
+            if not future.done():
+                future.set_exception(without_frames(error))
+
+        if self._store.visible_offset >= end:
+            fail(None)
+        else:
+            self.promise_flushed(end).add_done_callback(fail)
 
     def keep(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rocketstore
-from rocketstore import PutResult
+from rocketstore import PutResult, QueueOffsetMismatchError
 from rocketstore.aio.awaited import PutFuture
 from rocketstore.aio.loop_port import ATTEND, IN_LINE, NOT_PUT
 
@@ -122,8 +122,13 @@ class Writer:
             deliver_after=deliver_after,
         )
         if condition:
-            put.keywords.update(expected_queue_offset=expected_queue_offset, unique_id=unique_id)
-            return self._put_many(functools.partial(put, durability="memory"), durability)
+            put.keywords.update(
+                expected_queue_offset=expected_queue_offset,
+                unique_id=unique_id,
+                durability="memory",
+                timeout_s=0,
+            )
+            return self._put_many(put, durability)
         return port.in_line(lambda future: self._append(put, durability, future, future))
 
     async def submit(
@@ -259,7 +264,12 @@ class Writer:
             writer = await self._opened()
             level = port.level(durability or self._durability)
             await port.room()
-            port.keep(await port.put(future, append, writer), level, future)
+            try:
+                result = await port.put(future, append, writer)
+            except QueueOffsetMismatchError as error:  # no put in line waits for this one
+                port.fail_visible(future, error)
+            else:
+                port.keep(result, level, future)
 
         return port.in_line(work)
 

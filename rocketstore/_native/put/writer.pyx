@@ -23,8 +23,8 @@ from rocketstore._native.put.property_builder cimport (
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.copies cimport check_level
 from rocketstore._native.append.put_result cimport (
-    PutResult, durability_level, durability_name, nothing_put, number_of,
-    put_result, set_host,
+    DISK, OS, PutResult, durability_level, durability_name, nothing_put, number_of, put_result,
+    set_host,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
 
@@ -32,7 +32,8 @@ from functools import partial
 
 from rocketstore._native.format.codec import pack_host
 from rocketstore.errors import (
-    MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
+    MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, QueueOffsetMismatchError,
+    RocketStoreError,
 )
 from rocketstore.values.arguments import whole_number
 
@@ -281,9 +282,9 @@ cdef class Writer:
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
         MessageRejectedError and its kin, BackpressureError, DiskFullError: nothing was stored. DurabilityTimeoutError:
-        stored (`error.result`), but not known to be on disk after `timeout_s`. QueueOffsetMismatchError: the
-        message would not get `expected_queue_offset`. With `unique_id` a second put gives what the first one did.
-        `delay_level`, `deliver_at`, `deliver_after`: consumers see the message later."""
+        stored (`error.result`), but not on disk after `timeout_s`. QueueOffsetMismatchError: not stored, since it would
+        not get `expected_queue_offset`; consumers see those before it. With `unique_id` a second put gives what the
+        first one did. `delay_level`, `deliver_at`, `deliver_after`: consumers see the message later."""
         # A put with no more than the arguments of _put_plain goes there: see rs_writer_put.
         cdef PutResult result
         delay = self.delay_of(delay_level, deliver_at, deliver_after)
@@ -297,8 +298,13 @@ cdef class Writer:
         at = self.expected(expected_queue_offset, shard_key)
         append = partial(self._append_if, body, at, unique_id, tags, keys, properties, flag,
                          born_time, shard_key, delay)
-        result = (append() if unique_id is None
-                  else self.unique_ids.put(self.topic, unique_id, append))
+        try:
+            result = (append() if unique_id is None
+                      else self.unique_ids.put(self.topic, unique_id, append))
+        except QueueOffsetMismatchError:
+            self.log.wait_level(self.log.log.wrote, DISK if self.log.visible_when_flushed else OS,
+                                self.timeout_ms if timeout_s is None else timeout_ms(timeout_s))
+            raise
         result.level = <short>max(<int>result.level, self.log.met)
         self.finish(result, asked, timeout_s, now_ns() if asked > result.level else 0)
         return result
@@ -344,8 +350,7 @@ cdef class Writer:
 
     def _append_if(self, body, int64_t expected, unique_id, tags=None, keys=None, properties=None,
                    flag=0, born_time=None, shard_key=None, delay=None):
-        """Appends one message as `put` does, and waits for no promise. `expected`: the queue offset that it has
-        to get, or -1; `unique_id`: its UNIQ_KEY, or None."""
+        """`put` without the wait. `expected`: the queue offset that it has to get, or -1; `unique_id`: or None."""
         cdef rs_message message
         cdef rs_appended appended
         cdef Py_buffer view

@@ -14,7 +14,7 @@ import rocketstore
 import rocketstore.aio
 from rocketstore.errors import MessageRejectedError, QueueOffsetMismatchError, RocketStoreError
 from rocketstore.testing import crash_and_reopen, temporary_store
-from tests.support.small_store import SEGMENT, open_small
+from tests.support.small_store import SEGMENT, open_small, open_still
 
 
 def test_a_put_gets_the_offset_that_it_expects(tmp_path: Path) -> None:
@@ -67,6 +67,36 @@ def test_tasks_have_it_too(tmp_path: Path) -> None:
 
     found = asyncio.run(scene())
     assert len(found) == 2 and found[1] == b"next"
+
+
+def test_who_lost_can_read_what_won(tmp_path: Path) -> None:
+    """Else a loop that reads and puts again spins until the disk has the winner."""
+    with open_still(tmp_path, "disk") as store:
+        writer = store.writer("t")
+        writer.put(b"won", durability="memory")
+        with pytest.raises(QueueOffsetMismatchError):
+            writer.put(b"lost", expected_queue_offset=0, timeout_s=0)
+        assert store.visible_offset == 0
+        with pytest.raises(QueueOffsetMismatchError):
+            writer.put(b"lost", expected_queue_offset=0)
+        assert [m.body for m in store.consumer("t").poll()] == [b"won"]
+
+
+def test_a_task_that_lost_can_read_what_won(tmp_path: Path) -> None:
+    async def scene(store: rocketstore.Store) -> None:
+        async with rocketstore.aio.attach(store) as of_loop:
+            writer = of_loop.writer("t")
+            await writer.put(b"won", durability="memory")
+            lost = writer.put(b"lost", expected_queue_offset=0)
+            behind = await writer.put(b"behind", durability="memory")
+            assert behind.queue_offset == 1
+            with pytest.raises(QueueOffsetMismatchError):
+                await lost
+            async with of_loop.consumer("t") as consumer:
+                assert [m.body for m in await consumer.poll()][:1] == [b"won"]
+
+    with open_still(tmp_path, "disk") as store:
+        asyncio.run(scene(store))
 
 
 def test_of_many_threads_one_wins_each_offset(tmp_path: Path) -> None:
