@@ -24,7 +24,7 @@ from rocketstore.log.follow.writer_monitor import SteadyLooks, WriterMonitor
 from rocketstore.log.layout.identity import StoreIdentity
 from rocketstore.log.layout.paths import is_safe_name
 from rocketstore.log.layout.rocksdb_queues import refuse_rocksdb_queues
-from rocketstore.log.layout.store_json import time_breaks
+from rocketstore.log.layout.store_json import load_store_state, time_breaks
 from rocketstore.log.queues.blocked_queues import FollowedBlocks
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.queues.mapping_cache import MappingCache
@@ -182,7 +182,7 @@ class Follower:
         return self._view.visible
 
     def time_breaks(self) -> list[tuple[int, int]]:
-        return time_breaks(self._layout)
+        return time_breaks(load_store_state(self._layout))
 
     def look(self) -> None:
         """Moves the bounds to where the writer is now."""
