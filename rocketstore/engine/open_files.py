@@ -25,8 +25,8 @@ from rocketstore.log.layout.store_json import StoreState, save_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.mapped_files.second_names import SecondNames
+from rocketstore.log.queues.directories import queue_file_size
 from rocketstore.log.recovery import recovery
-from rocketstore.log.recovery.missing_segments import queue_file_size
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig

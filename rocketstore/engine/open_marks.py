@@ -13,7 +13,7 @@ from rocketstore.log.index.soundness import begins_late, has_gaps, look_at_index
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.ordered_cut import ordered_cut
 from rocketstore.log.layout.positions_page import shown_in_this_boot
-from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
+from rocketstore.log.queues.consume_queue_store import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queue import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.progress import load_progress

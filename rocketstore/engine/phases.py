@@ -38,7 +38,6 @@ from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.layout.atomic_files import clean_tmp
 from rocketstore.log.layout.lock import OUR_MARK, last_mark
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
-from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import (
     StoreState,
     is_foreign_to,
@@ -48,6 +47,7 @@ from rocketstore.log.layout.store_json import (
 )
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.directories import rocksdb_queues
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
 from rocketstore.log.recovery.fingerprint import lost_its_end

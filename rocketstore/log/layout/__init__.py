@@ -19,7 +19,6 @@ Read in this order:
 - `json_files`: JSON as RocketMQ writes it, and our own, with a checksum.
 - `disk_blocks`: blocks on disk for a part of a file, ahead of what is written there.
 - `padding`: stale bytes after the last record, which RocketMQ may leave.
-- `rocksdb_queues`: consume queues in RocksDB, which are not read.
 - `file_system`: what the file system allows (D-39).
 - `destroy`: removes a store, and nothing else.
 
