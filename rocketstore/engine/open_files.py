@@ -25,7 +25,6 @@ from rocketstore.log.layout.store_json import StoreState, save_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.mapped_files.second_names import SecondNames
-from rocketstore.log.queues.directories import queue_file_size
 from rocketstore.log.recovery import recovery
 
 if TYPE_CHECKING:
@@ -72,10 +71,10 @@ def load_log(request: Request) -> tuple[MappedFileQueue, tuple[str, ...]]:
 
 
 def fit_config(
-    request: Request, log: MappedFileQueue, state: StoreState | None, *, ours: bool
+    request: Request, log: MappedFileQueue, state: StoreState | None, queue_file_bytes: int | None
 ) -> StoreConfig:
-    """Sizes are those of the files; one that was given and disagrees is an error. `ours`:
-    rocketstore wrote last, so `state` says what files had before any was cut."""
+    """Sizes are those of the files; one that was given and disagrees is an error.
+    `queue_file_bytes`: None where no queue file shows it."""
     config = request.options.config
     changes: StoreOptions = {}
     if not log.files:
@@ -88,10 +87,7 @@ def fit_config(
                 f"the files of this store have {log.file_size}",
             )
         changes["commit_log_file_size_bytes"] = log.file_size or 0
-    found = None
-    if not request.options.untrusted:
-        remembered = state.queue_file_bytes if ours and state is not None else 0
-        found = queue_file_size(request.layout, remembered)
+    found = queue_file_bytes
     if found is not None and found != config.consume_queue_file_size_bytes:
         if "consume_queue_file_size_bytes" in config.given:
             raise ConfigError(
@@ -146,7 +142,12 @@ def load_index(
 
 
 def fit_shapes(
-    request: Request, config: StoreConfig, state: StoreState | None, *, foreign: bool
+    request: Request,
+    config: StoreConfig,
+    state: StoreState | None,
+    queue_file_bytes: int | None,
+    *,
+    foreign: bool,
 ) -> tuple[StoreConfig, tuple[str, ...]]:
     """The options with the sizes that new files get, and a sentence for each size that is a guess.
 
@@ -158,7 +159,7 @@ def fit_shapes(
     changes: StoreOptions = {}
     guesses = []
     named = "consume_queue_file_size_bytes" in config.given
-    if not named and not queue_file_size(request.layout):
+    if not named and queue_file_bytes is None:
         size = 0 if state is None else state.queue_file_bytes
         if size:
             changes["consume_queue_file_size_bytes"] = size

@@ -47,7 +47,7 @@ from rocketstore.log.layout.store_json import (
 )
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-from rocketstore.log.queues.directories import rocksdb_queues
+from rocketstore.log.queues.directories import queue_file_size, rocksdb_queues
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
 from rocketstore.log.recovery.fingerprint import lost_its_end
@@ -215,12 +215,17 @@ def load(opening: Opening, claimed: Claimed) -> Loaded:
     if log.file_size is None:
         log.file_size = request.options.config.commit_log_file_size_bytes
     state = claimed.state
-    config = fit_config(request, log, state, ours=claimed.ours)
+    queue_bytes = None
+    if not request.options.untrusted:
+        # Where rocketstore wrote last, it noted what files had before any was cut.
+        remembered = state.queue_file_bytes if claimed.ours and state is not None else 0
+        queue_bytes = queue_file_size(request.layout.consume_queue, remembered)
+    config = fit_config(request, log, state, queue_bytes)
     if state is None and request.lock is not None:
         made_ms = time.time_ns() // 1_000_000
         state = new_store_state(created_ms=made_ms, record_crc=config.record_crc)
     foreign = bool(log.files) and (not claimed.ours or state is None or bool(state.foreign))
-    config, guesses = fit_shapes(request, config, state, foreign=foreign)
+    config, guesses = fit_shapes(request, config, state, queue_bytes, foreign=foreign)
     guesses = (*restored, *guesses)
     noted = None if state is None else state.index_tags
     config = fit_index_tags(request, config, log, noted, ours=claimed.ours)

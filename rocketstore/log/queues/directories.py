@@ -139,12 +139,12 @@ class QueueDirectories:
                 syscalls.sync_directory(os.fspath(parent))
 
 
-def queue_file_size(layout: StoreLayout, remembered: int = 0) -> int | None:
+def queue_file_size(root: Path, remembered: int = 0) -> int | None:
     """Length of the files of most consume queues, of those looked at; None without a whole file.
     Any file may be cut, or have bytes after its end: what is `remembered` counts, unless a file
     begins where none of that length does, or two of them lie further apart."""
     votes: Counter[int] = Counter()
-    for _, _, queue in queues_in(layout.consume_queue):
+    for _, _, queue in queues_in(root):
         files = list_files(queue)
         steps = [later - start for (start, _), (later, _) in itertools.pairwise(files)]
         if remembered and (
