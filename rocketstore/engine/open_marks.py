@@ -11,12 +11,11 @@ from rocketstore.log.dispatch.missing_units import find_missing, looked_at
 from rocketstore.log.index.names import names_in
 from rocketstore.log.index.soundness import begins_late, has_gaps, look_at_index, was_cut_short
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.layout.ordered_cut import ordered_cut
 from rocketstore.log.layout.positions_page import shown_in_this_boot
 from rocketstore.log.queues.consume_queue_store import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queue import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
-from rocketstore.log.recovery.progress import load_progress
+from rocketstore.log.recovery.progress import load_progress, ordered_cut
 
 if TYPE_CHECKING:
     from rocketstore.engine.open_options import Options

@@ -15,10 +15,8 @@ Read in this order:
 - `positions_page`: how far a running store is, for readers in other processes (D-30).
 - `identity`: whether the directory still holds the store that a reader opened.
 - `store_json`: what a store is and which part of its log other programs wrote.
-- `ordered_cut`: where the next recovery cuts the log at a sound record.
 - `json_files`: JSON as RocketMQ writes it, and our own, with a checksum.
 - `disk_blocks`: blocks on disk for a part of a file, ahead of what is written there.
-- `padding`: stale bytes after the last record, which RocketMQ may leave.
 - `file_system`: what the file system allows (D-39).
 - `destroy`: removes a store, and nothing else.
 
