@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.commitlog.checkpoint import judge_checkpoint
 from rocketstore.log.dispatch.missing_units import find_missing, looked_at
 from rocketstore.log.index.names import names_in
 from rocketstore.log.index.soundness import begins_late, has_gaps, look_at_index, was_cut_short
@@ -61,7 +62,7 @@ def read_marks(found: Found) -> recovery.Marks:
     if found.options.untrusted:
         return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
     own, queues, layout, state = found.own, found.queues, found.layout, found.state
-    verdict = None if own is None else recovery.judge_checkpoint(own, found.log)
+    verdict = None if own is None else judge_checkpoint(own, found.log)
     trusted = found.ours and verdict is not None and verdict.speaks
     derived_end = dispatch_from = None
     pointed = 0

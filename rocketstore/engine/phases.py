@@ -30,7 +30,13 @@ from rocketstore.engine.open_files import (
 from rocketstore.engine.open_marks import Found, read_marks
 from rocketstore.engine.parts import ReadParts
 from rocketstore.engine.shutdown import CleanShutdown, stopped_cleanly
-from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.commitlog.checkpoint import (
+    CheckpointFile,
+    OwnCheckpoint,
+    RocketmqCheckpoint,
+    discard_checkpoint,
+    lost_its_end,
+)
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.dispatcher import Dispatcher
@@ -50,7 +56,6 @@ from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.directories import queue_file_size, rocksdb_queues
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
-from rocketstore.log.recovery.fingerprint import lost_its_end
 from rocketstore.log.recovery.hidden_messages import refill_queues, with_unplaced
 from rocketstore.log.recovery.losses import (
     lost_messages,
@@ -197,7 +202,7 @@ def claim(opening: Opening) -> Claimed:
     run_id = page.begin()
     if not ours:
         # Before the mark: a stop between the two must not leave a checkpoint that is believed.
-        recovery.discard_checkpoint(opening.own_file, opening.own_file.load(), another=theirs)
+        discard_checkpoint(opening.own_file, opening.own_file.load(), another=theirs)
     lock.mark_ours()
     clean_tmp(layout)
     return Claimed(ours, theirs, page, run_id, state)

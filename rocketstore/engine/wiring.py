@@ -48,7 +48,6 @@ from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from rocketstore.log.queues.put_states import PutStates
 from rocketstore.log.queues.queue_preallocator import QueuePreallocator
 from rocketstore.log.read.source import StoreSource
-from rocketstore.log.recovery import recovery
 from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import StoreStatistics
 
@@ -391,7 +390,6 @@ class Wiring:
             sync_queues=parts.dispatcher.sync_queues,
             queues_digest=parts.queues.digest,
             index=parts.index,
-            fingerprint=lambda end, start: recovery.fingerprint(parts.log, end, start),
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
             every_second=(self.statistics.sample, *self.clock, parts.offsets.merge_now_and_then),
         )

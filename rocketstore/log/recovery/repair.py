@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.os import syscalls
+from rocketstore.log.commitlog.checkpoint import discard_checkpoint, fingerprint
 from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.recovery.broker_state import set_broker_state_aside
-from rocketstore.log.recovery.fingerprint import discard_checkpoint, fingerprint
 from rocketstore.log.recovery.quarantine import (
     Lost,
     keep_copy,

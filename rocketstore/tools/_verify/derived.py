@@ -12,7 +12,7 @@ from rocketstore._native.os import syscalls
 from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
-from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
+from rocketstore.log.commitlog.checkpoint import DISCARDED, CheckpointFile, OwnCheckpoint
 from rocketstore.log.index.names import is_index_name
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.index.tag_entries import key_hashes, tags_hash
@@ -20,7 +20,6 @@ from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.recovery.fingerprint import DISCARDED
 from rocketstore.replication.role.state import load_state
 from rocketstore.tools._verify.broker import check_side_file, document_of
 from rocketstore.tools._verify.holes import hole_at
