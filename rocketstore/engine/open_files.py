@@ -15,11 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ConfigError, ReadFailedError
-from rocketstore.log.index.names import is_index_name
-from rocketstore.log.index.segment import DEFAULT_SHAPE, Shape, open_segment
-from rocketstore.log.index.soundness import drop_all, was_cut_short
+from rocketstore.log.index.inspection import drop_all, has_tag_entries, was_cut_short
+from rocketstore.log.index.segment import DEFAULT_SHAPE, Shape, is_index_name, open_segment
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.index.tag_entries import has_tag_entries
 from rocketstore.log.layout.log_dirs import vanished_segments
 from rocketstore.log.layout.store_json import StoreState, save_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.commitlog.checkpoint import judge_checkpoint
 from rocketstore.log.dispatch.missing_units import find_missing, looked_at
-from rocketstore.log.index.names import names_in
-from rocketstore.log.index.soundness import begins_late, has_gaps, look_at_index, was_cut_short
+from rocketstore.log.index.inspection import begins_late, has_gaps, look_at_index, was_cut_short
+from rocketstore.log.index.segment import names_in
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.positions_page import shown_in_this_boot
 from rocketstore.log.queues.consume_queue_store import has_lost_any, has_shortened

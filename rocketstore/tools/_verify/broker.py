@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.index.names import is_index_name
+from rocketstore.log.index.segment import is_index_name
 from rocketstore.log.layout.json_files import read_json_file
 from rocketstore.log.layout.ownership import FILE_QUEUE, IN_THE_WAY, LINKED_QUEUE
 from rocketstore.log.layout.paths import is_safe_name, parse_segment_name

@@ -13,9 +13,9 @@ from rocketstore.consuming.group_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
 from rocketstore.log.commitlog.checkpoint import DISCARDED, CheckpointFile, OwnCheckpoint
-from rocketstore.log.index.names import is_index_name
+from rocketstore.log.index.inspection import key_hashes, tags_hash
+from rocketstore.log.index.segment import is_index_name
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.index.tag_entries import key_hashes, tags_hash
 from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.log_place import tail_bytes
