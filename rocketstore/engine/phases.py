@@ -41,9 +41,9 @@ from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.dispatch.gap_budget import GapBudget
-from rocketstore.log.layout.atomic_files import clean_tmp
 from rocketstore.log.layout.lock import OUR_MARK, last_mark
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
+from rocketstore.log.layout.state_files import clean_tmp
 from rocketstore.log.layout.store_json import (
     StoreState,
     is_foreign_to,

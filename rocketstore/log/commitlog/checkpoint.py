@@ -22,10 +22,10 @@ from rocketstore._native.format import checkpoint_slots as native
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.log.layout.atomic_files import open_fixed_file
 from rocketstore.log.layout.log_dirs import gap_text
 from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.state_files import open_fixed_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

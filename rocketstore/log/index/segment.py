@@ -18,7 +18,6 @@ from rocketstore._native.format.constants import ENTRY_BYTES
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import (
     check_second_names,
@@ -26,6 +25,7 @@ from rocketstore.log.layout.ownership import (
     inherit_owner,
     make_directories,
 )
+from rocketstore.log.layout.state_files import unlink_if_there
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.errors import ConfigError
-from rocketstore.log.layout.json_files import read_json, write_own_json
 from rocketstore.log.layout.lock import OUR_MARK, THEIR_MARK, last_mark
+from rocketstore.log.layout.state_files import read_json, write_own_json
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

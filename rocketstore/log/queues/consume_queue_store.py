@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.layout.atomic_files import sync_file_system
+from rocketstore.log.layout.state_files import sync_file_system
 from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.queues.blocked_queues import BlockedQueues
 from rocketstore.log.queues.consume_queue import ConsumeQueue

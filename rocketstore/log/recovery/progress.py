@@ -19,8 +19,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.log.damage import Damage
-from rocketstore.log.layout.atomic_files import remove_state_file
-from rocketstore.log.layout.json_files import read_json, read_json_file, write_own_json
+from rocketstore.log.layout.state_files import (
+    read_json,
+    read_json_file,
+    remove_state_file,
+    write_own_json,
+)
 from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:

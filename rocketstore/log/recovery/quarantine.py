@@ -21,11 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rocketstore._native.format.checkpoint_slots import crc32c
 from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
-from rocketstore.log.layout.atomic_files import open_plain_file, read_state_file, write_state_file
-from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.listing import make_directory
 from rocketstore.log.layout.ownership import file_model, inherit_owner, make_like
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
+from rocketstore.log.layout.state_files import (
+    open_plain_file,
+    read_json,
+    read_state_file,
+    write_state_file,
+)
 from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from rocketstore.log.commitlog.checkpoint import DISCARDED, CheckpointFile, OwnC
 from rocketstore.log.index.inspection import key_hashes, tags_hash
 from rocketstore.log.index.segment import is_index_name
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.replication.role.state import load_state
 from rocketstore.tools._verify.broker import check_side_file, document_of
 from rocketstore.tools._verify.holes import hole_at

@@ -11,9 +11,9 @@ import pytest
 from rocketstore.archive import shipped
 from rocketstore.log.damage import Damage
 from rocketstore.log.layout import store_json
-from rocketstore.log.layout.json_files import read_json_file
 from rocketstore.log.layout.log_place import LogPlace
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import read_json_file
 from rocketstore.log.recovery import progress as recovery
 from rocketstore.replication.role import state as replication
 from rocketstore.services.delay import progress as delays
