@@ -21,7 +21,7 @@ from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.log.layout.paths import StoreLayout
 from tests.support.small_store import SMALL, open_small
 
-MODULES = ("consuming.commit_journal", "log.layout.atomic_files")
+MODULES = ("consuming.commit_journal", "log.layout.state_files")
 
 
 class Killed(BaseException):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.testing import ManualClock
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle, OracleStore

@@ -12,7 +12,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.replication import Master, Replica, promote
 from rocketstore.replication.broker.answers import delay_offsets
 from rocketstore.replication.broker.frames import Answer, AnswerReader

@@ -15,8 +15,8 @@ import pytest
 import rocketstore.aio
 from rocketstore import ReplicaTimeoutError, ReplicationError, Store
 from rocketstore._native.append.copies import Copies
-from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.recovery.progress import order_cut
 from rocketstore.replication.master.quorum import NOT_CONNECTED, Quorum
 from rocketstore.replication.replica.copied_log import CopiedLog
 from tests.replication.classic_slave import ClassicSlave

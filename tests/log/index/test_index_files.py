@@ -17,8 +17,7 @@ from rocketstore._native.format import index_file
 from rocketstore._native.os import syscalls
 from rocketstore.errors import StoreBehindError
 from rocketstore.log.index import segment as index_segment
-from rocketstore.log.index.names import following_name, new_name
-from rocketstore.log.index.segment import CHUNK_BYTES, IndexSegment, Shape
+from rocketstore.log.index.segment import CHUNK_BYTES, IndexSegment, Shape, following_name, new_name
 from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.paths import StoreLayout
 from tests.support.index_tools import NOW_MS, forge, names, offsets_of, opened, put

@@ -14,8 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import clean_tmp, write_state_file
-from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.ownership import (
     check_owner,
     file_model,
@@ -23,6 +21,7 @@ from rocketstore.log.layout.ownership import (
     make_directories,
 )
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import clean_tmp, read_json, write_state_file
 from rocketstore.values.bounded_json import Limits
 from tests.support.small_store import open_small, store_group_offset
 

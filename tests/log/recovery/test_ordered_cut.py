@@ -14,8 +14,8 @@ import pytest
 
 import rocketstore
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.ordered_cut import order_cut, ordered_cut
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.recovery.progress import order_cut, ordered_cut
 from rocketstore.tools import verify
 from tests.support.small_store import SMALL, everything, log_bytes, open_small
 
