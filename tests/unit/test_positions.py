@@ -161,7 +161,7 @@ def test_a_reader_never_sees_positions_in_the_wrong_order(
         seen = PositionsPage.open_readonly(path).positions
         wait_until(lambda: seen.wrote > 0)
         first = seen.wrote
-        for _ in range(30_000):
+        for _ in range(10_000):
             # One expression, evaluated from left to right.
             values = (seen.dispatched, seen.visible, seen.committed, seen.wrote)
             assert values == tuple(sorted(values)), values

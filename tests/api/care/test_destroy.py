@@ -32,9 +32,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 def lived_in(root: Path) -> Store:
     """Some segments, queues, an index and a group."""
-    store = open_small(root)
+    store = open_small(root, durability="os")
+    writer = store.writer("orders", queues=2)
     for n in range(40):
-        store.writer("orders", queues=2).put(b"x" * 200, keys=f"k{n}")
+        writer.put(b"x" * 200, keys=f"k{n}")
     with dispatched(store).consumer("orders", group="g") as consumer:
         consumer.poll()
         consumer.commit()
