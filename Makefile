@@ -80,13 +80,14 @@ $(SPARK): requirements/spark.txt $(TOOLS)
 
 # PLACE=services: the tests of that folder of tests/ alone, or of one file, or of several. Stores are in memory, where
 # a sync takes no time; proofs have theirs on a disk, and MEMORY= puts these there as well.
+# Compiled Python is kept whatever the environment says: else each process compiles all that it imports.
 MEMORY ?= /dev/shm
 test: build
-	ROCKETSTORE_IN_MEMORY=$(MEMORY) $(PYTEST) --durations=20 -m "not proof and not java and not spark" -n $(JOBS) --dist worksteal $(addprefix tests/,$(PLACE))
+	PYTHONDONTWRITEBYTECODE= ROCKETSTORE_IN_MEMORY=$(MEMORY) $(PYTEST) --durations=20 -m "not proof and not java and not spark" -n $(JOBS) --dist worksteal $(addprefix tests/,$(PLACE))
 
 # After an edit: the structure of the tree and the tests marked quick, in half a minute.
 quick: build
-	$(PYTEST) -m quick -n $(JOBS) --dist worksteal $$(grep -rl --include='test_*.py' 'mark\.quick' tests)
+	PYTHONDONTWRITEBYTECODE= $(PYTEST) -m quick -n $(JOBS) --dist worksteal $$(grep -rl --include='test_*.py' 'mark\.quick' tests)
 
 # The quick tests on the newest Python that is here, beside the one of .venv.
 newest:

@@ -34,6 +34,12 @@ def layout(tmp_path: Path) -> StoreLayout:
     return StoreLayout(tmp_path)
 
 
+@pytest.fixture
+def index(layout: StoreLayout) -> IndexStore:
+    """Two keys fill a file."""
+    return opened(layout, entries=3)
+
+
 @pytest.mark.parametrize("error", [None, OSError(errno.EIO, os.strerror(errno.EIO))])
 def test_names_that_a_dead_process_gave_are_synced(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, error: OSError | None
@@ -168,10 +174,12 @@ def test_entries_get_their_blocks_in_chunks(layout: StoreLayout) -> None:
 
 
 def test_a_full_disk_degrades_the_index_and_nothing_else(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    layout: StoreLayout,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    index: IndexStore,
 ) -> None:
     """K-58: no room for keys is the index's trouble; it says so once and raises nothing."""
-    index = opened(layout, entries=3)
     put(index, "a", 0)
     put(index, "a", 1)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -194,10 +202,9 @@ def test_a_full_disk_degrades_the_index_and_nothing_else(
 
 
 def test_a_failed_sync_is_final_for_that_file(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, index: IndexStore
 ) -> None:
     """D-13: its pages may be gone, so a later success would prove nothing."""
-    index = opened(layout, entries=3)
     for offset in range(3):
         put(index, "a", offset)
     first, second = index.files
@@ -219,10 +226,9 @@ def test_a_failed_sync_is_final_for_that_file(
 
 
 def test_a_failed_file_is_rebuilt_under_a_new_inode(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, index: IndexStore
 ) -> None:
     """D-13: what its file had is dropped as a whole and indexed again."""
-    index = opened(layout, entries=3)
     for offset in (0, 10, 20, 30):
         put(index, "a", offset)
     failed = index.files[1]
@@ -248,8 +254,7 @@ def test_a_failed_file_is_rebuilt_under_a_new_inode(
     os.close(keep)
 
 
-def test_only_what_is_new_is_synced(layout: StoreLayout, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = opened(layout, entries=3)
+def test_only_what_is_new_is_synced(monkeypatch: pytest.MonkeyPatch, index: IndexStore) -> None:
     for offset in range(3):
         put(index, "a", offset)
     counted: list[str] = []

@@ -52,16 +52,15 @@ def test_making_twice_changes_nothing(layout: StoreLayout) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o777, 0o277, 0o077, 0])
-def test_a_new_store_has_its_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    path = tmp_path / "store"
+def test_a_new_store_has_its_modes_whatever_the_umask(umask: int, root: Path) -> None:
     before = os.umask(umask)
     try:
-        with open_small(path) as store:
+        with open_small(root) as store:
             store.writer("orders").put(b"x", keys="k")
             store_group_offset(store, "orders", 1)
     finally:
         os.umask(before)
-    for found in (path, *path.rglob("*")):
+    for found in (root, *root.rglob("*")):
         mode = stat.S_IMODE(found.stat().st_mode)
         assert mode == (0o700 if found.is_dir() else 0o600), (found, oct(mode))
 
