@@ -19,8 +19,8 @@ from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.handover import TakenCommit
 from rocketstore.spark.sink.journal import Journal, Staged, file_name, sink_directory
 from rocketstore.spark.sink.shards import shard_paths
-from tests.spark.sink.test_committer import log_of, make, some_bodies
-from tests.spark.staged import stage_bodies
+from tests.spark.sink.test_committer import log_of, some_bodies
+from tests.spark.staged import make, stage_bodies
 
 SECRET = b"precious " * 20
 
@@ -214,11 +214,9 @@ def begun(begin: int, files: list[Staged], **more: Any) -> str:
 @pytest.mark.parametrize("appended", [0, 2, 3, 7])
 @pytest.mark.parametrize("more", [{}, {"mixed": False}], ids=["first", "with mixed"])
 def test_a_commit_that_was_begun_is_finished(
-    tmp_path: Path, rng: random.Random, appended: int, more: dict[str, Any]
+    root: Path, rng: random.Random, appended: int, more: dict[str, Any]
 ) -> None:
     """`appended`: chunks that were in the log when its committer died, of three and four."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 70)
     files = [stage_bodies(root, "1", bodies[:30]), stage_bodies(root, "2", bodies[30:])]
     with rocketstore.open(root, durability="os") as store:
@@ -243,10 +241,8 @@ def test_a_commit_that_was_begun_is_finished(
 
 
 @pytest.mark.parametrize("gone", ["writer", "version", "begin", "files", "present"])
-def test_a_journal_without_something_is_named(tmp_path: Path, gone: str) -> None:
+def test_a_journal_without_something_is_named(root: Path, gone: str) -> None:
     """A plain KeyError came out of it."""
-    root = tmp_path / "s"
-    make(root)
     found = json.loads(begun(0, [stage_bodies(root, "1", [b"a"])]))
     del found[gone]
     (sink_directory(root) / "pending.json").write_text(json.dumps(found))

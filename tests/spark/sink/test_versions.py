@@ -27,8 +27,7 @@ from rocketstore.spark.sink.journal import (
 )
 from rocketstore.spark.sink.options import WriteOptions
 from rocketstore.spark.sink.shards import Shard, commit_shards
-from tests.spark.sink.test_committer import make
-from tests.spark.staged import stage_bodies
+from tests.spark.staged import make, stage_bodies
 
 FIRST = [b"one", b"two", b"three"]
 
