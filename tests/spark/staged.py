@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import zlib
 from pathlib import Path
@@ -13,7 +12,7 @@ import rocketstore
 from rocketstore import encode_frames
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.journal import Staged, sink_directory
-from tests.support.forking import fork
+from tests.support.forking import die, in_child
 
 
 def column(texts: list[bytes]) -> tuple[np.ndarray, bytes]:
@@ -58,17 +57,10 @@ def make(root: Path) -> None:
 def killed_at(step: str, root: Path, writer: str, version: int, files: list[Staged]) -> bool:
     """Commits in a child process that kills itself at `step`; False when it did not get there."""
 
-    def die(now: str) -> None:
+    def step_done(now: str) -> None:
         if now == step:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
-    child = fork()
-    if child == 0:
-        try:
-            commit(str(root), writer, version, files, on_step=die)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = in_child(lambda: commit(str(root), writer, version, files, on_step=step_done))
     assert code in (0, -signal.SIGKILL)
     return code != 0
