@@ -114,7 +114,8 @@ extras: $(ARROW) $(SPARK) $(OBJECTS)
 longer: build
 	$(PYTEST) --timeout=1500 -m "proof and not spark" --ignore=tests/filesystems \
 	  --ignore=tests/seeded_faults --ignore=tests/syscall_faults/test_every_call.py \
-	  --ignore=tests/syscall_faults/test_strace_sweep.py
+	  --ignore=tests/syscall_faults/test_strace_sweep.py --ignore=tests/corruption/test_byte_flips.py \
+	  --ignore=tests/corruption/test_mutated_stores.py --ignore=tests/corruption/test_hidden_messages.py
 
 # A plain model of the store and random sequences of steps.
 model: build

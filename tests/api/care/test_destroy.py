@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     recorder = Calls(monkeypatch)
     yield recorder
-    recorder.kill_before = None
+    recorder.live_on()
 
 
 def lived_in(root: Path) -> Store:
@@ -176,8 +176,7 @@ def test_a_killed_removal_is_ended_by_the_next_open(calls: Calls, tmp_path: Path
     for nth in itertools.count():
         root = tmp_path / str(nth)
         store = lived_in(root)
-        calls.seen.clear()
-        calls.kill_before = nth
+        calls.kill_before(nth, "rocketstore-closing")
         try:
             store.destroy()
         except Killed:
