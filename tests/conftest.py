@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import secrets
@@ -11,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -22,6 +23,7 @@ from tests.interop.oracle import missing_tools
 from tests.support import campaign
 
 if TYPE_CHECKING:
+    from rocketstore import Store, Writer
     from rocketstore.config import StoreConfig
 
 SEED = pytest.StashKey[int]()
@@ -77,6 +79,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """No collection of a test looks at the tests themselves: that took a second each."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
     node.workerinput["seed"] = node.config.stash[SEED]  # type: ignore[attr-defined]
@@ -119,6 +127,36 @@ def disk_path() -> Iterator[Path]:
     """A directory on a disk where there is one, although `tmp_path` may be in memory."""
     with tempfile.TemporaryDirectory() as path:
         yield Path(path)
+
+
+@pytest.fixture
+def store_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the marker `store` of a test says: options, and names of parameters that are options."""
+    marker = request.node.get_closest_marker("store")
+    named = {name: request.getfixturevalue(name) for name in marker.args} if marker else {}
+    return {**named, **marker.kwargs} if marker else {}
+
+
+@pytest.fixture
+def store(tmp_path: Path, store_options: dict[str, Any]) -> Iterator[Store]:
+    """A store of small files in `tmp_path`, with the options of the marker `store`. Name it last among
+    the arguments: it closes before what a test has changed is changed back."""
+    from tests.support.small_store import open_small
+
+    with open_small(tmp_path, **store_options) as opened:
+        yield opened
+
+
+@pytest.fixture
+def writer(store: Store) -> Writer:
+    """A writer of the store's topic "orders"."""
+    return store.writer("orders")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where a store may be made; nothing is there yet."""
+    return tmp_path / "store"
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.log.layout.json_files import read_json, write_own_json
 from rocketstore.log.layout.log_place import LogPlace, place_at, stands
+from rocketstore.log.layout.state_files import read_json, write_own_json
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile

@@ -20,7 +20,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import open_fixed_file, open_plain_file
+from rocketstore.log.layout.state_files import open_fixed_file, open_plain_file
 from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:

@@ -48,10 +48,9 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreReadOnlyError,
 )
-from rocketstore.log.layout.atomic_files import write_state_file
-from rocketstore.log.layout.json_files import json_text, read_json
 from rocketstore.log.layout.log_place import LogPlace, place_at, place_in, stands
 from rocketstore.log.layout.paths import check_group
+from rocketstore.log.layout.state_files import json_text, read_json, write_state_file
 from rocketstore.log.recovery.quarantine import keep_state_file
 from rocketstore.log.recovery.report import OffsetSetBack
 from rocketstore.values.bounded_json import LIMITS, TooLargeError, weigh

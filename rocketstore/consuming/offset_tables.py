@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.consuming.commit_journal import mark_of
-from rocketstore.log.layout.json_files import checksum
+from rocketstore.log.layout.state_files import checksum
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 from rocketstore.log.recovery.report import OffsetSetBack
 

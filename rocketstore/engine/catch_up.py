@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.errors import StoreBehindError
 from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
 from rocketstore.log.dispatch.dispatcher import QUEUES
-from rocketstore.log.queues.lost_queues import digest_below
+from rocketstore.log.queues.consume_queue_store import digest_below
 from rocketstore.log.recovery.progress import drop_progress
 
 if TYPE_CHECKING:

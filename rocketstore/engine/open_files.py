@@ -11,28 +11,19 @@ import dataclasses
 import operator
 import os
 import resource
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ConfigError, ReadFailedError
-from rocketstore.log.index.names import is_index_name
-from rocketstore.log.index.segment import DEFAULT_SHAPE, Shape, open_segment
-from rocketstore.log.index.soundness import drop_all, was_cut_short
+from rocketstore.log.index.inspection import drop_all, has_tag_entries, was_cut_short
+from rocketstore.log.index.segment import DEFAULT_SHAPE, Shape, is_index_name, open_segment
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.index.tag_entries import has_tag_entries
 from rocketstore.log.layout.log_dirs import vanished_segments
-from rocketstore.log.layout.store_json import (
-    StoreState,
-    load_store_state,
-    new_store_state,
-    save_store_state,
-)
+from rocketstore.log.layout.store_json import StoreState, save_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.mapped_files.second_names import SecondNames
 from rocketstore.log.recovery import recovery
-from rocketstore.log.recovery.missing_segments import queue_file_size
 
 if TYPE_CHECKING:
     from rocketstore.config import StoreConfig
@@ -48,8 +39,7 @@ __all__ = [
     "foreign_saver",
     "load_index",
     "load_log",
-    "load_state",
-    "remember_shapes",
+    "with_sizes",
 ]
 
 
@@ -78,13 +68,15 @@ def load_log(request: Request) -> tuple[MappedFileQueue, tuple[str, ...]]:
     return log, tuple(notes)
 
 
-def fit_config(request: Request, log: MappedFileQueue, *, ours: bool) -> StoreConfig:
-    """Sizes are those of the files; one that was given and disagrees is an error. `ours`:
-    rocketstore wrote last, so store.json says what files had before any was cut."""
+def fit_config(
+    request: Request, log: MappedFileQueue, state: StoreState | None, queue_file_bytes: int | None
+) -> StoreConfig:
+    """Sizes are those of the files; one that was given and disagrees is an error.
+    `queue_file_bytes`: None where no queue file shows it."""
     config = request.options.config
     changes: StoreOptions = {}
     if not log.files:
-        log.file_size = _size_of_an_empty_log(request)
+        log.file_size = _size_of_an_empty_log(request, state)
     if log.file_size != config.commit_log_file_size_bytes:
         if "commit_log_file_size_bytes" in config.given:
             raise ConfigError(
@@ -93,10 +85,7 @@ def fit_config(request: Request, log: MappedFileQueue, *, ours: bool) -> StoreCo
                 f"the files of this store have {log.file_size}",
             )
         changes["commit_log_file_size_bytes"] = log.file_size or 0
-    found = None
-    if not request.options.untrusted:
-        state = load_store_state(request.layout) if ours else None
-        found = queue_file_size(request.layout, 0 if state is None else state.queue_file_bytes)
+    found = queue_file_bytes
     if found is not None and found != config.consume_queue_file_size_bytes:
         if "consume_queue_file_size_bytes" in config.given:
             raise ConfigError(
@@ -108,36 +97,18 @@ def fit_config(request: Request, log: MappedFileQueue, *, ours: bool) -> StoreCo
     return config.replace(**changes) if changes else config
 
 
-def _size_of_an_empty_log(request: Request) -> int:
+def _size_of_an_empty_log(request: Request, state: StoreState | None) -> int:
     """The size of new segments: a log that was given up keeps the one it had."""
     config = request.options.config
-    state = None
-    if "commit_log_file_size_bytes" not in config.given and not request.options.untrusted:
-        state = load_store_state(request.layout)
-    remembered = 0 if state is None else state.log_file_bytes
+    given = "commit_log_file_size_bytes" in config.given or request.options.untrusted
+    remembered = 0 if state is None or given else state.log_file_bytes
     return remembered or config.commit_log_file_size_bytes
 
 
-def load_state(request: Request) -> StoreState | None:
-    """What store.json says; a writer makes one where there is none."""
-    state = load_store_state(request.layout)
-    if state is None and request.lock is not None:
-        state = new_store_state(
-            created_ms=time.time_ns() // 1_000_000, record_crc=request.options.config.record_crc
-        )
-        save_store_state(request.layout, state)
-    return state
-
-
-def foreign_saver(layout: StoreLayout) -> Callable[[int, int], None]:
-    """Notes a range of the log that another program wrote in store.json."""
-
-    def save(start: int, end: int) -> None:
-        state = load_store_state(layout)
-        if state is not None:
-            save_store_state(layout, state.with_foreign(start, end))
-
-    return save
+def foreign_saver(layout: StoreLayout, state: StoreState) -> Callable[[int, int], None]:
+    """Notes the range of the log that another program wrote in store.json; each call a longer one
+    than the call before."""
+    return lambda start, end: save_store_state(layout, state.with_foreign(start, end))
 
 
 def load_index(
@@ -169,7 +140,12 @@ def load_index(
 
 
 def fit_shapes(
-    request: Request, config: StoreConfig, state: StoreState | None, *, foreign: bool
+    request: Request,
+    config: StoreConfig,
+    state: StoreState | None,
+    queue_file_bytes: int | None,
+    *,
+    foreign: bool,
 ) -> tuple[StoreConfig, tuple[str, ...]]:
     """The options with the sizes that new files get, and a sentence for each size that is a guess.
 
@@ -181,7 +157,7 @@ def fit_shapes(
     changes: StoreOptions = {}
     guesses = []
     named = "consume_queue_file_size_bytes" in config.given
-    if not named and not queue_file_size(request.layout):
+    if not named and queue_file_bytes is None:
         size = 0 if state is None else state.queue_file_bytes
         if size:
             changes["consume_queue_file_size_bytes"] = size
@@ -270,8 +246,8 @@ def fit_index_tags(
     return config if found is None else config.replace(index_tags=found)
 
 
-def remember_shapes(layout: StoreLayout, state: StoreState, config: StoreConfig) -> StoreState:
-    """Stores the sizes for an open that finds no file to take them from."""
+def with_sizes(state: StoreState, config: StoreConfig) -> StoreState:
+    """The state with the sizes, for an open that finds no file to take them from."""
     changed = dataclasses.replace(
         state,
         log_file_bytes=config.commit_log_file_size_bytes,
@@ -283,6 +259,4 @@ def remember_shapes(layout: StoreLayout, state: StoreState, config: StoreConfig)
         )
         if config.index_tags is not None:
             changed = dataclasses.replace(changed, index_tags=config.index_tags)
-    if changed != state:
-        save_store_state(layout, changed)
     return changed

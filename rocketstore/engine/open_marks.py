@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.commitlog.checkpoint import judge_checkpoint
 from rocketstore.log.dispatch.missing_units import find_missing, looked_at
-from rocketstore.log.index.names import names_in
-from rocketstore.log.index.soundness import begins_late, has_gaps, look_at_index, was_cut_short
+from rocketstore.log.index.inspection import begins_late, has_gaps, look_at_index, was_cut_short
+from rocketstore.log.index.segment import names_in
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.layout.ordered_cut import ordered_cut
 from rocketstore.log.layout.positions_page import shown_in_this_boot
-from rocketstore.log.queues.lost_queues import has_lost_any, has_shortened
+from rocketstore.log.queues.consume_queue_store import has_lost_any, has_shortened
 from rocketstore.log.read.batch_queue import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
-from rocketstore.log.recovery.progress import load_progress
+from rocketstore.log.recovery.progress import load_progress, ordered_cut
 
 if TYPE_CHECKING:
     from rocketstore.engine.open_options import Options
@@ -62,7 +62,7 @@ def read_marks(found: Found) -> recovery.Marks:
     if found.options.untrusted:
         return recovery.Marks(clean=False, dispatch_from=0, index_from=0)
     own, queues, layout, state = found.own, found.queues, found.layout, found.state
-    verdict = None if own is None else recovery.judge_checkpoint(own, found.log)
+    verdict = None if own is None else judge_checkpoint(own, found.log)
     trusted = found.ours and verdict is not None and verdict.speaks
     derived_end = dispatch_from = None
     pointed = 0

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketstore.log.layout.lock import StoreLock
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.layout.positions_page import PositionsPage
+    from rocketstore.log.layout.store_json import StoreState
     from rocketstore.log.mapped_files.locked_segments import LockedSegments
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.mapped_files.populator import Populator
@@ -68,6 +69,7 @@ class ReadParts:
     flags: RunningFlags
     offsets: ConsumerOffsets
     report: RecoveryReport
+    state: StoreState | None
     batches: BatchQueues
     verify: int
 

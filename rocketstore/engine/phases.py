@@ -7,6 +7,7 @@ changes nothing on disk.
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,27 +25,37 @@ from rocketstore.engine.open_files import (
     foreign_saver,
     load_index,
     load_log,
-    load_state,
-    remember_shapes,
+    with_sizes,
 )
 from rocketstore.engine.open_marks import Found, read_marks
 from rocketstore.engine.parts import ReadParts
 from rocketstore.engine.shutdown import CleanShutdown, stopped_cleanly
-from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.commitlog.checkpoint import (
+    CheckpointFile,
+    OwnCheckpoint,
+    RocketmqCheckpoint,
+    discard_checkpoint,
+    lost_its_end,
+)
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.dispatcher import Dispatcher
 from rocketstore.log.dispatch.gap_budget import GapBudget
-from rocketstore.log.layout.atomic_files import clean_tmp
 from rocketstore.log.layout.lock import OUR_MARK, last_mark
 from rocketstore.log.layout.positions_page import PositionsPage, boot_id
-from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
-from rocketstore.log.layout.store_json import StoreState, is_foreign_to
+from rocketstore.log.layout.state_files import clean_tmp
+from rocketstore.log.layout.store_json import (
+    StoreState,
+    is_foreign_to,
+    load_store_state,
+    new_store_state,
+    save_store_state,
+)
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.queues.directories import queue_file_size, rocksdb_queues
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.batches import recovered_batches
-from rocketstore.log.recovery.fingerprint import lost_its_end
 from rocketstore.log.recovery.hidden_messages import refill_queues, with_unplaced
 from rocketstore.log.recovery.losses import (
     lost_messages,
@@ -106,6 +117,8 @@ class Claimed:
     page: PositionsPage | None
     #: The page's run; zeros without a page.
     run_id: bytes
+    #: What store.json said; read here once, and stored once by `load`.
+    state: StoreState | None
 
     def told(self, request: Request) -> Progress | None:
         """Reports how far a long step is: to the caller, and to readers of the unfinished store."""
@@ -148,6 +161,7 @@ class Recovered:
     log: MappedFileQueue
     odd_sizes: bool
     config: StoreConfig
+    #: With the range that another program wrote, by `report`; with mode "r" no file has it.
     state: StoreState | None
     positions: Positions
     queues: ConsumeQueueStore
@@ -179,18 +193,19 @@ def claim(opening: Opening) -> Claimed:
     request = opening.request
     layout, lock = request.layout, request.lock
     mark = last_mark(layout) if lock is None else lock.previous
-    ours, theirs = mark == OUR_MARK, is_foreign_to(layout, mark)
+    state = load_store_state(layout)  # before anything changes: it may be of a newer release
+    ours, theirs = mark == OUR_MARK, is_foreign_to(state, mark)
     if lock is None:
-        return Claimed(ours, theirs, None, bytes(16))
+        return Claimed(ours, theirs, None, bytes(16), state)
     # First of all: the page of a writer that was killed looks like one of this lock.
     page = opening.undo.enter_context(closing(PositionsPage.create(layout.positions)))
     run_id = page.begin()
     if not ours:
         # Before the mark: a stop between the two must not leave a checkpoint that is believed.
-        recovery.discard_checkpoint(opening.own_file, opening.own_file.load(), another=theirs)
+        discard_checkpoint(opening.own_file, opening.own_file.load(), another=theirs)
     lock.mark_ours()
     clean_tmp(layout)
-    return Claimed(ours, theirs, page, run_id)
+    return Claimed(ours, theirs, page, run_id, state)
 
 
 def load(opening: Opening, claimed: Claimed) -> Loaded:
@@ -204,17 +219,28 @@ def load(opening: Opening, claimed: Claimed) -> Loaded:
     odd_sizes = bool(log.wrong_sizes)
     if log.file_size is None:
         log.file_size = request.options.config.commit_log_file_size_bytes
-    config = fit_config(request, log, ours=claimed.ours)
-    state = load_state(request)
+    state = claimed.state
+    queue_bytes = None
+    if not request.options.untrusted:
+        # Where rocketstore wrote last, it noted what files had before any was cut.
+        remembered = state.queue_file_bytes if claimed.ours and state is not None else 0
+        queue_bytes = queue_file_size(request.layout.consume_queue, remembered)
+    config = fit_config(request, log, state, queue_bytes)
+    if state is None and request.lock is not None:
+        made_ms = time.time_ns() // 1_000_000
+        state = new_store_state(created_ms=made_ms, record_crc=config.record_crc)
     foreign = bool(log.files) and (not claimed.ours or state is None or bool(state.foreign))
-    config, guesses = fit_shapes(request, config, state, foreign=foreign)
+    config, guesses = fit_shapes(request, config, state, queue_bytes, foreign=foreign)
     guesses = (*restored, *guesses)
     noted = None if state is None else state.index_tags
     config = fit_index_tags(request, config, log, noted, ours=claimed.ours)
     own = None if request.options.untrusted else opening.own_file.load()
     if request.lock is not None:
         check_file_limit(config)
-        state = remember_shapes(request.layout, state, config) if state is not None else None
+        assert state is not None
+        state = with_sizes(state, config)
+        if state != claimed.state:
+            save_store_state(request.layout, state)
         opening.stop.begin()
     positions = Positions()
     rocksdb = rocksdb_queues(request.layout)
@@ -239,7 +265,7 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
     Relies on: `loaded` is what the files hold; nothing was changed since. Reads the marks before it
     changes anything.
     """
-    request, log, config = opening.request, loaded.log, loaded.config
+    request, log, config, state = opening.request, loaded.log, loaded.config, loaded.state
     writes = request.lock is not None
     marks = read_marks(
         Found(
@@ -248,7 +274,7 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
             log=log,
             queues=loaded.queues,
             own=loaded.own,
-            state=loaded.state,
+            state=state,
             page=claimed.page,
             ours=claimed.ours,
             theirs=claimed.theirs,
@@ -268,7 +294,7 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
         check_crc=config.check_crc_on_recover,
         force=request.options.force,
         on_progress=claimed.told(request),
-        on_foreign=foreign_saver(request.layout) if writes else None,
+        on_foreign=foreign_saver(request.layout, state) if writes and state else None,
         boot_id=boot_id(),
         run_id=claimed.run_id,
     )
@@ -289,7 +315,7 @@ def recover(opening: Opening, claimed: Claimed, loaded: Loaded) -> Recovered:
         log=log,
         odd_sizes=loaded.odd_sizes,
         config=config,
-        state=loaded.state,
+        state=state.with_foreign(*report.foreign) if state and report.foreign else state,
         positions=positions,
         queues=loaded.queues,
         report=report,
@@ -368,6 +394,7 @@ def derive(opening: Opening, claimed: Claimed, recovered: Recovered) -> DerivedP
         flags=RunningFlags(),
         offsets=offsets,
         report=report,
+        state=recovered.state,
         batches=batches,
         verify=VERIFY_ALL | _leniency(recovered),
     )
@@ -438,8 +465,7 @@ def _dispatched_before(report: recovery.RecoveryReport, own: OwnCheckpoint | Non
 
 
 def _leniency(recovered: Recovered) -> int:
-    """VERIFY_LENIENT while RocketMQ may have left stale record checksums, else 0. The range that
-    this open found is not in `state` yet, and with mode "r" never will be."""
+    """VERIFY_LENIENT while RocketMQ may have left stale record checksums, else 0."""
     state = recovered.state
     noted = recovered.report.foreign or (state is not None and state.foreign)
     return VERIFY_LENIENT if noted else 0

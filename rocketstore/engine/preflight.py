@@ -12,7 +12,7 @@ from rocketstore._native.os import syscalls
 from rocketstore.errors import HINTS, ConfigError, MissingSegmentsError
 from rocketstore.log.layout.log_dirs import NAME_THEM, log_directories
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.rocksdb_queues import rocksdb_queues, rocksdb_remedy
+from rocketstore.log.queues.directories import rocksdb_queues, rocksdb_remedy
 from rocketstore.log.read.batch_queue import batch_topics
 from rocketstore.values.foreign import foreign_names, no_store
 from rocketstore.values.threads import check_threads

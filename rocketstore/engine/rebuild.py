@@ -21,10 +21,10 @@ from rocketstore.engine.open_options import Options, Request
 from rocketstore.engine.preflight import preflight
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log.layout import destroy
-from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.ownership import make_directories, make_like
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import sync_file_system
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.saved_ends import drop_queue_ends
 

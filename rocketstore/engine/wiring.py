@@ -36,7 +36,7 @@ from rocketstore.log.commitlog.flusher import Flusher
 from rocketstore.log.commitlog.log_limits import LogLimits
 from rocketstore.log.commitlog.write_path import WritePath
 from rocketstore.log.layout.file_system import file_system
-from rocketstore.log.layout.store_json import load_store_state, save_store_state, time_breaks
+from rocketstore.log.layout.store_json import StoreState, save_store_state, time_breaks
 from rocketstore.log.mapped_files.locked_segments import LockedSegments
 from rocketstore.log.mapped_files.mapped_files import mark_in_memory
 from rocketstore.log.mapped_files.new_file import withdraw_file
@@ -48,7 +48,6 @@ from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 from rocketstore.log.queues.put_states import PutStates
 from rocketstore.log.queues.queue_preallocator import QueuePreallocator
 from rocketstore.log.read.source import StoreSource
-from rocketstore.log.recovery import recovery
 from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import StoreStatistics
 
@@ -91,7 +90,7 @@ class OwnFiles:
 
 def memory_engine(parts: ReadParts) -> MemoryEngine:
     """A dead store, recovered in memory: nothing moves any more."""
-    return MemoryEngine(_opened(parts, StoreStatistics(dict)), parts)
+    return MemoryEngine(_opened(parts, StoreStatistics(dict), parts.state), parts)
 
 
 def writing_engine(parts: ReadParts, own: OwnFiles) -> WritingEngine:
@@ -108,13 +107,14 @@ def writing_engine(parts: ReadParts, own: OwnFiles) -> WritingEngine:
         wiring.locked.add(segment)
         mark_in_memory(segment)  # recovery is through with what it was before
     parts.flags.on_change(wiring.commit_log.refuse_or_admit)
-    wiring.commit_log.start(parts.report.end, parts.report.last_record_start, _last_time(parts))
+    last_ms, state = _last_time(parts)
+    wiring.commit_log.start(parts.report.end, parts.report.last_record_start, last_ms)
     own.page.publish(parts.positions)
     own.page.go_live()
-    return WritingEngine(_opened(parts, wiring.statistics), parts, write)
+    return WritingEngine(_opened(parts, wiring.statistics, state), parts, write)
 
 
-def _opened(parts: ReadParts, statistics: StoreStatistics) -> Opened:
+def _opened(parts: ReadParts, statistics: StoreStatistics, state: StoreState | None) -> Opened:
     guard = Guard(parts.path, parts.flags)
     parts.flags.tell_behind(lambda: parts.dispatcher.behind)
     source = StoreSource(
@@ -126,7 +126,7 @@ def _opened(parts: ReadParts, statistics: StoreStatistics) -> Opened:
         batches=parts.batches,
         verify=parts.verify,
         check=guard.check_readable,
-        time_breaks=time_breaks(parts.layout),
+        time_breaks=time_breaks(state),
     )
     return Opened(
         path=parts.path,
@@ -390,7 +390,6 @@ class Wiring:
             sync_queues=parts.dispatcher.sync_queues,
             queues_digest=parts.queues.digest,
             index=parts.index,
-            fingerprint=lambda end, start: recovery.fingerprint(parts.log, end, start),
             queue_flush_interval_ms=parts.config.consume_queue_flush_interval_ms,
             every_second=(self.statistics.sample, *self.clock, parts.offsets.merge_now_and_then),
         )
@@ -424,20 +423,20 @@ def _write_path(parts: ReadParts) -> tuple[RingBuffer | None, WriteBufferPool | 
     return None, None
 
 
-def _last_time(parts: ReadParts) -> int:
-    """The least store time of the next put. Store times do not fall, unless the last one is far
+def _last_time(parts: ReadParts) -> tuple[int, StoreState | None]:
+    """The least store time of the next put, and store.json then. Store times do not fall, unless the last one is far
     ahead of the clock; then store.json and the index note where they fall (D-28)."""
-    last = parts.report.last_store_timestamp_ms
+    last, state = parts.report.last_store_timestamp_ms, parts.state
     now = parts.options.clock.now_ms()
     if last > now + FUTURE_MS:
         logger.warning(
             "%s: the last store time, %d, is %d s ahead of the clock; store times fall once",
             parts.layout.root, last, (last - now) // 1000,
         )  # fmt: skip
-        state = load_store_state(parts.layout)
         if state is not None:
-            save_store_state(parts.layout, state.with_fall(parts.report.end))
+            state = state.with_fall(parts.report.end)
+            save_store_state(parts.layout, state)
         if parts.index is not None:
             parts.index.note_fall()
-        return 0
-    return last
+        return 0, state
+    return last, state

@@ -20,12 +20,12 @@ from rocketstore.log.follow.writer_monitor import RECOVERY_S, STEP_S, WriterMoni
 from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.lock import describe_recovery, rocketstore_wrote_last
 from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
-from rocketstore.log.layout.padding import is_padding
 from rocketstore.log.layout.paths import StoreLayout, segment_name
-from rocketstore.log.layout.rocksdb_queues import rocksdb_queues
 from rocketstore.log.layout.store_json import has_stale_checksums, load_store_state
+from rocketstore.log.queues.directories import rocksdb_queues
 from rocketstore.log.read.batch_queue import batch_topics
-from rocketstore.log.recovery.kept_copies import cuts_with_records
+from rocketstore.log.recovery.quarantine import cuts_with_records
+from rocketstore.log.recovery.repair import is_padding
 from rocketstore.tools._verify.batches import walk_batches
 from rocketstore.tools._verify.broker import REFUSES, check_side_files, check_strays
 from rocketstore.tools._verify.derived import (

@@ -32,48 +32,42 @@ def event_descriptors() -> int:
     return sum("[eventfd]" in os.path.realpath(f"/proc/self/fd/{name}") for name in names)
 
 
-def test_close_awaits_what_is_in_flight(tmp_path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        async with rocketstore.aio.open(tmp_path, **BIG, max_in_flight=5) as store:
-            writer = store.writer("t")
-            puts = [asyncio.ensure_future(writer.put(b"%d" % n)) for n in range(20)]
-            await happens(lambda: store.in_flight == 5)
-            closing = asyncio.create_task(store.close())
-            again = asyncio.create_task(store.close())
-            await turns(20)
-            assert not closing.done()
-            disk.work.set()
-            await asyncio.gather(closing, again)
-            results = await asyncio.gather(*puts)
-            assert [r.queue_offset for r in results] == list(range(20))
-            assert store.closed
-            with pytest.raises(StoreClosedError):
-                await writer.put(b"late")
-            with pytest.raises(StoreClosedError):
-                store.writer("t")
-            with pytest.raises(StoreClosedError):
-                await store.get(0)
-
-    run(main)
+async def test_close_awaits_what_is_in_flight(tmp_path: Path, disk: Disk) -> None:
+    async with rocketstore.aio.open(tmp_path, **BIG, max_in_flight=5) as store:
+        writer = store.writer("t")
+        puts = [asyncio.ensure_future(writer.put(b"%d" % n)) for n in range(20)]
+        await happens(lambda: store.in_flight == 5)
+        closing = asyncio.create_task(store.close())
+        again = asyncio.create_task(store.close())
+        await turns(20)
+        assert not closing.done()
+        disk.work.set()
+        await asyncio.gather(closing, again)
+        results = await asyncio.gather(*puts)
+        assert [r.queue_offset for r in results] == list(range(20))
+        assert store.closed
+        with pytest.raises(StoreClosedError):
+            await writer.put(b"late")
+        with pytest.raises(StoreClosedError):
+            store.writer("t")
+        with pytest.raises(StoreClosedError):
+            await store.get(0)
     with rocketstore.open(tmp_path) as store:
         assert len(everything(store, "t")) == 20
 
 
-def test_a_cancelled_close_goes_on(tmp_path: Path, disk: Disk) -> None:
-    async def main() -> None:
-        store = await rocketstore.aio.open(tmp_path, **BIG)
-        put = asyncio.ensure_future(store.writer("t").put(b"x"))
-        await happens(disk.reached.is_set)
-        closing = asyncio.create_task(store.close())
-        await turns()
-        closing.cancel()
-        await asyncio.wait([closing])
-        disk.work.set()
-        assert (await put).durability == "disk"
-        await store.close()
-        assert store.blocking.closed
-
-    run(main)
+async def test_a_cancelled_close_goes_on(tmp_path: Path, disk: Disk) -> None:
+    store = await rocketstore.aio.open(tmp_path, **BIG)
+    put = asyncio.ensure_future(store.writer("t").put(b"x"))
+    await happens(disk.reached.is_set)
+    closing = asyncio.create_task(store.close())
+    await turns()
+    closing.cancel()
+    await asyncio.wait([closing])
+    disk.work.set()
+    assert (await put).durability == "disk"
+    await store.close()
+    assert store.blocking.closed
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -152,76 +146,58 @@ def test_several_loops_in_several_threads(tmp_path: Path) -> None:
         assert len(everything(store, "t")) == 850
 
 
-def test_another_loop_is_refused(tmp_path: Path) -> None:
+async def test_another_loop_is_refused(store: rocketstore.aio.Store) -> None:
     async def use(store: rocketstore.aio.Store, writer: rocketstore.aio.Writer) -> None:
         for call in (lambda: writer.put(b"x"), store.flush, lambda: store.get(0), store.close):
             with pytest.raises(RuntimeError, match="attach"):
                 await call()
 
-    async def main() -> None:
-        async with open_small(tmp_path) as store:
-            writer = store.writer("t")
-            await writer.put(b"x")
-            await asyncio.to_thread(lambda: asyncio.run(use(store, writer)))
-
-    run(main)
+    writer = store.writer("t")
+    await writer.put(b"x")
+    await asyncio.to_thread(lambda: asyncio.run(use(store, writer)))
 
 
-def test_two_opens(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_small(tmp_path) as store:
-            with pytest.raises(StoreLockedError):
-                await open_small(tmp_path)
-            assert "in_flight=0" in repr(store)
-            assert "'t'" in repr(store.writer("t"))
-            assert "'t'" in repr(store.consumer("t"))
-            with pytest.raises(TypeError, match="open it again"):
-                pickle.dumps(store)
-
-    run(main)
+async def test_two_opens(tmp_path: Path, store: rocketstore.aio.Store) -> None:
+    with pytest.raises(StoreLockedError):
+        await open_small(tmp_path)
+    assert "in_flight=0" in repr(store)
+    assert "'t'" in repr(store.writer("t"))
+    assert "'t'" in repr(store.consumer("t"))
+    with pytest.raises(TypeError, match="open it again"):
+        pickle.dumps(store)
 
 
-def test_a_cancelled_open_leaves_no_lock(tmp_path: Path) -> None:
-    async def main() -> None:
-        for delay_s in (0, 0.0005, 0.002, 0.01):
-            opening = asyncio.ensure_future(open_small(tmp_path))
-            await asyncio.wait([opening], timeout=delay_s)
-            opening.cancel()
-            await asyncio.wait([opening])
-            if not opening.cancelled():
-                await opening.result().close()
-            async with asyncio.timeout(20):
-                while True:
-                    try:
-                        await (await open_small(tmp_path)).close()
-                        break
-                    except StoreLockedError:
-                        await asyncio.sleep(0.01)
-
-    run(main)
+async def test_a_cancelled_open_leaves_no_lock(tmp_path: Path) -> None:
+    for delay_s in (0, 0.0005, 0.002, 0.01):
+        opening = asyncio.ensure_future(open_small(tmp_path))
+        await asyncio.wait([opening], timeout=delay_s)
+        opening.cancel()
+        await asyncio.wait([opening])
+        if not opening.cancelled():
+            await opening.result().close()
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await (await open_small(tmp_path)).close()
+                    break
+                except StoreLockedError:
+                    await asyncio.sleep(0.01)
 
 
-def test_destroy(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = await open_small(tmp_path / "s")
-        await store.writer("t").put(b"x")
-        await store.destroy()
-        assert store.closed
-
-    run(main)
+async def test_destroy(tmp_path: Path) -> None:
+    store = await open_small(tmp_path / "s")
+    await store.writer("t").put(b"x")
+    await store.destroy()
+    assert store.closed
     assert not (tmp_path / "s" / "commitlog").exists()
 
 
-def test_destroy_of_a_closed_store(tmp_path: Path) -> None:
+async def test_destroy_of_a_closed_store(tmp_path: Path) -> None:
     """It is not said to be done: the files are there."""
-
-    async def main() -> None:
-        store = await open_small(tmp_path / "s")
-        await store.close()
-        with pytest.raises(StoreClosedError, match="open it again to destroy it"):
-            await store.destroy()
-
-    run(main)
+    store = await open_small(tmp_path / "s")
+    await store.close()
+    with pytest.raises(StoreClosedError, match="open it again to destroy it"):
+        await store.destroy()
     assert (tmp_path / "s" / "commitlog").exists()
 
 
@@ -243,83 +219,72 @@ def test_a_loop_that_ends_while_the_store_closes(tmp_path: Path, disk: Disk) -> 
         assert [m.body for m in store.consumer("t")] == [b"x"]
 
 
-def test_a_cancelled_put_is_in_the_log(tmp_path: Path, disk: Disk) -> None:
+@pytest.mark.store(**BIG, max_in_flight=3)
+async def test_a_cancelled_put_is_in_the_log(disk: Disk, store: rocketstore.aio.Store) -> None:
     """It waits for the disk no more; the message becomes durable and is read."""
-
-    async def main() -> None:
-        async with rocketstore.aio.open(tmp_path, **BIG, max_in_flight=3) as store:
-            writer = store.writer("t")
-            put = asyncio.ensure_future(writer.put(b"cancelled"))
-            await happens(disk.reached.is_set)
-            others = [asyncio.ensure_future(writer.put(b"%d" % n)) for n in range(4)]
-            await happens(lambda: store.in_flight == 3)
-            put.cancel()
-            others[3].cancel()  # it waits for room: not put
-            await asyncio.gather(put, others[3], return_exceptions=True)
-            assert put.cancelled()
-            disk.work.set()
-            await asyncio.gather(*others[:3])
-            assert store.in_flight == 0
-            assert [m.body async for m in store.consumer("t")] == [b"cancelled", b"0", b"1", b"2"]
-
-    run(main)
+    writer = store.writer("t")
+    put = asyncio.ensure_future(writer.put(b"cancelled"))
+    await happens(disk.reached.is_set)
+    others = [asyncio.ensure_future(writer.put(b"%d" % n)) for n in range(4)]
+    await happens(lambda: store.in_flight == 3)
+    put.cancel()
+    others[3].cancel()  # it waits for room: not put
+    await asyncio.gather(put, others[3], return_exceptions=True)
+    assert put.cancelled()
+    disk.work.set()
+    await asyncio.gather(*others[:3])
+    assert store.in_flight == 0
+    assert [m.body async for m in store.consumer("t")] == [b"cancelled", b"0", b"1", b"2"]
 
 
-def test_a_cancelled_put_that_a_thread_goes_on_with_is_not_overtaken(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_small(tmp_path) as store:
-            writer = store.writer("t")
-            for number in range(3):
-                bodies = Slow(b"slow %d" % number)
-                batch = asyncio.ensure_future(writer.put_batch(bodies))
-                await happens(bodies.reached.is_set)
-                batch.cancel()
-                await asyncio.wait([batch])
-                later = [
-                    asyncio.create_task(writer.put(b"put %d" % number)),
-                    asyncio.ensure_future(writer.put_batch([b"batch %d" % number])),
-                    asyncio.ensure_future(store.put_message("t", b"message %d" % number)),
-                ]
-                await asyncio.wait(later, timeout=0.02)
-                assert not any(put.done() for put in later)
-                bodies.there.set()
-                await asyncio.gather(*later)
-            last = Slow(b"last")
-            batch = asyncio.ensure_future(writer.put_batch(last))
-            await happens(last.reached.is_set)
+async def test_a_cancelled_put_that_a_thread_goes_on_with_is_not_overtaken(tmp_path: Path) -> None:
+    async with open_small(tmp_path) as store:
+        writer = store.writer("t")
+        for number in range(3):
+            bodies = Slow(b"slow %d" % number)
+            batch = asyncio.ensure_future(writer.put_batch(bodies))
+            await happens(bodies.reached.is_set)
             batch.cancel()
-            closing = asyncio.ensure_future(store.close())
-            await turns(20)
-            assert not closing.done()
-            last.there.set()
-            await closing
-
-    run(main)
+            await asyncio.wait([batch])
+            later = [
+                asyncio.create_task(writer.put(b"put %d" % number)),
+                asyncio.ensure_future(writer.put_batch([b"batch %d" % number])),
+                asyncio.ensure_future(store.put_message("t", b"message %d" % number)),
+            ]
+            await asyncio.wait(later, timeout=0.02)
+            assert not any(put.done() for put in later)
+            bodies.there.set()
+            await asyncio.gather(*later)
+        last = Slow(b"last")
+        batch = asyncio.ensure_future(writer.put_batch(last))
+        await happens(last.reached.is_set)
+        batch.cancel()
+        closing = asyncio.ensure_future(store.close())
+        await turns(20)
+        assert not closing.done()
+        last.there.set()
+        await closing
     with rocketstore.open(tmp_path) as store:
         kinds = [b"slow", b"put", b"batch", b"message"]
         expected = [b"%s %d" % (kind, number) for number in range(3) for kind in kinds]
         assert [m.body for m in everything(store, "t")] == [*expected, b"last"]
 
 
-def test_flush_leaves_nothing_in_flight(tmp_path: Path) -> None:
+@pytest.mark.store(durability="disk")
+async def test_flush_leaves_nothing_in_flight(store: rocketstore.aio.Store) -> None:
     """Also when the disk was done before the loop heard of it."""
-
-    async def main() -> None:
-        async with open_small(tmp_path, durability="disk") as store:
-            writer = store.writer("t")
-            await writer.put(b"opened")
-            put = writer.put(b"body")
-            put.cancel()
-            store.blocking.wait_flushed(store.end_offset)  # without a turn of the loop
-            assert store.in_flight == 1
-            await store.flush()
-            assert (store.in_flight, store.in_flight_bytes) == (0, 0)
-
-    run(main)
+    writer = store.writer("t")
+    await writer.put(b"opened")
+    put = writer.put(b"body")
+    put.cancel()
+    store.blocking.wait_flushed(store.end_offset)  # without a turn of the loop
+    assert store.in_flight == 1
+    await store.flush()
+    assert (store.in_flight, store.in_flight_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_cancelled_at_random(tmp_path: Path, rng: random.Random, durability: str) -> None:
+async def test_cancelled_at_random(tmp_path: Path, rng: random.Random, durability: str) -> None:
     """Acknowledged ⊆ recovered ⊆ sent, each at most once, whatever is cancelled when; and no waiter,
     bound or turn is left taken."""
     sent: set[int] = set()
@@ -338,30 +303,25 @@ def test_cancelled_at_random(tmp_path: Path, rng: random.Random, durability: str
                 await writer.put(body)
             acknowledged.add(number)
 
-    async def main() -> None:
-        limits = {"max_in_flight": rng.choice([2, 9, 1000]), "max_in_flight_bytes": 4000}
-        async with open_small(tmp_path, durability=durability, **limits) as store:
-            writer = store.writer("t")
-            for round_ in range(12):
-                first = round_ * 1000
-                tasks = [
-                    asyncio.create_task(
-                        work(writer, list(range(first + 10 * n, first + 10 * n + 10)))
-                    )
-                    for n in range(20)
-                ]
-                while not all(task.done() for task in tasks):
-                    await asyncio.wait(tasks, timeout=rng.choice([0, 0, 0.0005, 0.003]))
-                    if rng.random() < 0.6:
-                        rng.choice(tasks).cancel()
-                for task in tasks:
-                    assert task.cancelled() or task.exception() is None
-            assert store.in_flight == store.in_flight_bytes == 0 or durability == "disk"
-            await store.flush()
-            assert (store.in_flight, store.in_flight_bytes) == (0, 0)
-            await writer.put(b"-1:")
-
-    run(main)
+    limits = {"max_in_flight": rng.choice([2, 9, 1000]), "max_in_flight_bytes": 4000}
+    async with open_small(tmp_path, durability=durability, **limits) as store:
+        writer = store.writer("t")
+        for round_ in range(12):
+            first = round_ * 1000
+            tasks = [
+                asyncio.create_task(work(writer, list(range(first + 10 * n, first + 10 * n + 10))))
+                for n in range(20)
+            ]
+            while not all(task.done() for task in tasks):
+                await asyncio.wait(tasks, timeout=rng.choice([0, 0, 0.0005, 0.003]))
+                if rng.random() < 0.6:
+                    rng.choice(tasks).cancel()
+            for task in tasks:
+                assert task.cancelled() or task.exception() is None
+        assert store.in_flight == store.in_flight_bytes == 0 or durability == "disk"
+        await store.flush()
+        assert (store.in_flight, store.in_flight_bytes) == (0, 0)
+        await writer.put(b"-1:")
     with rocketstore.open(tmp_path) as store:
         bodies = [m.body for m in everything(store, "t")]
     found = [int(body.partition(b":")[0]) for body in bodies]
@@ -374,24 +334,19 @@ def test_cancelled_at_random(tmp_path: Path, rng: random.Random, durability: str
     )
 
 
-def test_a_forked_child_puts_nothing(tmp_path: Path) -> None:
+async def test_a_forked_child_puts_nothing(store: rocketstore.aio.Store) -> None:
     """The child has no running loop, and its store is closed."""
-
-    async def main() -> None:
-        async with open_small(tmp_path) as store:
-            writer = store.writer("t")
-            await writer.put(b"x")
-            pid = os.fork()
-            if pid == 0:
-                code = 1
-                try:
-                    writer.put(b"y")
-                except (StoreClosedError, RuntimeError):
-                    code = 0
-                finally:
-                    os._exit(code)
-            _, status = await asyncio.to_thread(os.waitpid, pid, 0)
-            assert status == 0
-            assert (await writer.put(b"z")).queue_offset == 1
-
-    run(main)
+    writer = store.writer("t")
+    await writer.put(b"x")
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            writer.put(b"y")
+        except (StoreClosedError, RuntimeError):
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert status == 0
+    assert (await writer.put(b"z")).queue_offset == 1

@@ -10,7 +10,7 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore.puts.put_message import MessageFields
-from tests.aio.loops import open_small, run
+from tests.aio.loops import open_small
 
 #: Only in threads.
 OF_THREADS = {
@@ -92,15 +92,10 @@ def test_open_has_the_same_arguments() -> None:
     assert own < set(loops)
 
 
-def test_a_store_that_is_not_open_yet_says_so(tmp_path: Path) -> None:
-    async def main() -> None:
-        opening = open_small(tmp_path)
-        with pytest.raises(
-            AttributeError, match=r"not open yet and has no 'writer': say `async with"
-        ):
-            opening.writer("t")  # type: ignore[attr-defined]
-        assert not hasattr(opening, "closed")
-        async with opening as store:
-            await store.writer("t").put(b"x")
-
-    run(main)
+async def test_a_store_that_is_not_open_yet_says_so(tmp_path: Path) -> None:
+    opening = open_small(tmp_path)
+    with pytest.raises(AttributeError, match=r"not open yet and has no 'writer': say `async with"):
+        opening.writer("t")  # type: ignore[attr-defined]
+    assert not hasattr(opening, "closed")
+    async with opening as store:
+        await store.writer("t").put(b"x")

@@ -7,73 +7,67 @@ from pathlib import Path
 
 import pytest
 
+import rocketstore.aio
 from rocketstore import TransactionBusyError, TransactionSettledError
-from tests.aio.loops import open_small, run
+from tests.aio.loops import open_small
 
 BIG = {"commit_log_file_size_bytes": 1 << 16}
 
 
-def test_a_loop_reads_works_and_puts_each_message_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_small(tmp_path, **BIG) as store:
-            for n in range(5):
-                await store.writer("in").put(b"%d" % n)
-            async with store.consumer("in", group="work") as consumer:
-                while messages := await consumer.poll(2):
-                    async with store.transaction() as tx:
-                        for message in messages:
-                            await tx.put("out", message.body, tags="t", properties={"a": "b"})
-                        await tx.commit_offsets(consumer)
-                    assert tx.outcome == "commit"
-            assert [m.body async for m in store.consumer("out")] == [b"%d" % n for n in range(5)]
-            async with store.consumer("in", group="work") as consumer:
-                assert await consumer.poll() == []
-
-    run(main)
+@pytest.mark.store(**BIG)
+async def test_a_loop_reads_works_and_puts_each_message_once(store: rocketstore.aio.Store) -> None:
+    for n in range(5):
+        await store.writer("in").put(b"%d" % n)
+    async with store.consumer("in", group="work") as consumer:
+        while messages := await consumer.poll(2):
+            async with store.transaction() as tx:
+                for message in messages:
+                    await tx.put("out", message.body, tags="t", properties={"a": "b"})
+                await tx.commit_offsets(consumer)
+            assert tx.outcome == "commit"
+    assert [m.body async for m in store.consumer("out")] == [b"%d" % n for n in range(5)]
+    async with store.consumer("in", group="work") as consumer:
+        assert await consumer.poll() == []
 
 
-def test_an_exception_and_a_cancelled_task_leave_no_trace(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_small(tmp_path, **BIG) as store:
-            tx = store.transaction()
-            assert (tx.id, tx.outcome) == ("", None)
-            with pytest.raises(ZeroDivisionError):
-                async with tx:
-                    await tx.put("out", b"no")
-                    raise ZeroDivisionError
-            assert tx.outcome == "rollback"
+@pytest.mark.store(**BIG)
+async def test_an_exception_and_a_cancelled_task_leave_no_trace(
+    store: rocketstore.aio.Store,
+) -> None:
+    tx = store.transaction()
+    assert (tx.id, tx.outcome) == ("", None)
+    with pytest.raises(ZeroDivisionError):
+        async with tx:
+            await tx.put("out", b"no")
+            raise ZeroDivisionError
+    assert tx.outcome == "rollback"
 
-            begun = asyncio.Event()
+    begun = asyncio.Event()
 
-            async def work() -> None:
-                async with store.transaction() as tx:
-                    await tx.put("out", b"no")
-                    begun.set()
-                    await asyncio.Event().wait()
+    async def work() -> None:
+        async with store.transaction() as tx:
+            await tx.put("out", b"no")
+            begun.set()
+            await asyncio.Event().wait()
 
-            task = asyncio.create_task(work())
-            await begun.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert await store.topics() == []
-
-    run(main)
+    task = asyncio.create_task(work())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.topics() == []
 
 
-def test_an_end_is_one_and_so_is_its_with(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with open_small(tmp_path, **BIG) as store, store.transaction() as tx:
-            with pytest.raises(TransactionBusyError):
-                async with tx:
-                    pass
-            await tx.put("out", b"1")
-            await tx.commit()
-            await tx.commit()
-            with pytest.raises(TransactionSettledError, match="put cannot follow"):
-                await tx.put("out", b"2")
-            with pytest.raises(TransactionSettledError, match="rollback cannot follow"):
-                await tx.rollback()
-            assert len([m async for m in store.consumer("out")]) == 1
-
-    run(main)
+async def test_an_end_is_one_and_so_is_its_with(tmp_path: Path) -> None:
+    async with open_small(tmp_path, **BIG) as store, store.transaction() as tx:
+        with pytest.raises(TransactionBusyError):
+            async with tx:
+                pass
+        await tx.put("out", b"1")
+        await tx.commit()
+        await tx.commit()
+        with pytest.raises(TransactionSettledError, match="put cannot follow"):
+            await tx.put("out", b"2")
+        with pytest.raises(TransactionSettledError, match="rollback cannot follow"):
+            await tx.rollback()
+        assert len([m async for m in store.consumer("out")]) == 1

@@ -18,8 +18,8 @@ import pytest
 
 import rocketstore
 from rocketstore import Retention
-from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.recovery.progress import order_cut
 from rocketstore.spark import jobs
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.jobs.export import ExportNote, choice_of

@@ -1,4 +1,4 @@
-"""tail, get, query and stat on a store at rest."""
+"""tail, get, query and stat on a store at rest, and `--where` of the commands that read messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.console import Console
 
 import rocketstore
 from rocketstore.cli import output
+from tests.cli.conftest import SMALL, Invoke
 from tests.support.batch_store import TOPIC, BatchStore
 from tests.support.made_store import MadeStore
 
@@ -332,3 +333,39 @@ def test_topics_of_others_are_read_by_their_names(invoke, tmp_path: Path, topic:
     assert sorted(made.root.rglob("*")) == before
     for name in ("../evil", "..", "a/b", "", "a\x1bb"):
         assert invoke("tail", made.root, name).exit_code == 2
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with rocketstore.open(tmp_path / "store", **SMALL) as store:
+        writer = store.writer("t", queues=2)
+        for n in range(200):
+            writer.put(b"%d" % n, keys="k", tags="ab"[n % 2], properties={"n": str(n)})
+    return tmp_path / "store"
+
+
+def test_tail_steps_back_until_there_are_enough(invoke: Invoke, root: Path) -> None:
+    result = invoke("tail", root, "t", "--where", "n < 20", "-n", 3, "--format", "%s")
+    assert (result.exit_code, result.output.split()) == (0, ["17", "18", "19"])
+    result = invoke("tail", root, "t", "--where", "n < 20", "--tag", "a", "--format", "%s")
+    assert result.output.split() == [str(n) for n in range(0, 20, 2)]
+    result = invoke("tail", root, "t", "--where", "n > 500", "--format", "%s")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_query(invoke: Invoke, root: Path) -> None:
+    words = ("query", root, "t", "k", "--where", "n BETWEEN 5 AND 8", "--format", "%s")
+    assert invoke(*words).output.split() == ["8", "7", "6", "5"]
+    result = invoke(*words, "--limit", 3)
+    assert "1 more have this key" in result.output
+    assert result.output.split()[:3] == ["8", "7", "6"]
+    assert invoke("query", root, "t", "k", "--where", "n = 500").exit_code == 1
+
+
+@pytest.mark.parametrize("command", [("tail",), ("query",)])
+def test_a_wrong_expression_is_wrong_use(command: tuple[str], invoke: Invoke, root: Path) -> None:
+    key = () if command == ("tail",) else ("k",)
+    result = invoke(*command, root, "t", *key, "--where", "n != 5")
+    assert result.exit_code == 2
+    assert "at position 2" in result.output
+    assert "unequal is <>" in " ".join(result.output.split())

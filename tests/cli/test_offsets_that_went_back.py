@@ -20,6 +20,7 @@ from tests.support.small_store import engine_of, open_small, put_many
 SHAPE = ("--index-slots", 16, "--index-entries", 64)
 #: What the groups have committed.
 RIGHT = {"idle": 20, "late": 7, "busy": 45}
+Damage = Callable[[Path, Path], object]
 JSON, JOURNAL = "config/consumerOffset.json", "rocketstore/group_offsets"
 
 
@@ -147,55 +148,97 @@ def test_a_file_of_offsets_that_is_no_use(
             check(invoke, caplog, path, want, MISSING)
 
 
-@pytest.mark.parametrize("name", ["clean", "killed"])
-def test_an_older_copy_of_the_file_of_offsets(
-    name: str, bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What was committed since is in the journal."""
-    path = shutil.copytree(getattr(bases, name), tmp_path / name)
-    shutil.copy(bases.old / JSON, path / JSON)
-    check(invoke, caplog, path, RIGHT, OLDER)
-    assert (path / "rocketstore/quarantine/consumerOffset.json-0").exists()
+def older(name: str, to: str = "") -> Damage:
+    """An older copy of the file `name`, in its place or in that of another."""
+    return lambda path, old: shutil.copy(old / name, path / (to or name))
 
 
-def test_a_bak_of_a_broker_is_an_older_copy(
-    bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = shutil.copytree(bases.killed, tmp_path / "store")
-    shutil.copy(bases.old / JSON, path / f"{JSON}.bak")
+def bak_of_a_broker(path: Path, old: Path) -> None:
+    older(JSON, f"{JSON}.bak")(path, old)
     gone(path)
-    check(invoke, caplog, path, RIGHT, OLDER)
 
 
-@pytest.mark.parametrize("name", ["clean", "killed"])
-def test_a_reset_by_hand_counts_and_is_told_once(
-    name: str, bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = shutil.copytree(getattr(bases, name), tmp_path / name)
+def reset_by_hand(path: Path, _: Path) -> None:
     document = json.loads((path / JSON).read_text())
     for row in document["offsetTable"].values():
         row["0"] = 3
     (path / JSON).write_text(json.dumps(document))
-    want = {
-        "idle": 3,
-        "late": 3 if name == "clean" else 7,
-        "busy": 3,
-    }  # killed: late is not in it yet
-    check(invoke, caplog, path, want, f"{JSON} was changed since rocketstore wrote it")
 
 
-def test_another_number_of_a_block_skips_no_commit(
-    bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is one that the journal has, and the commits before it are in the journal alone."""
-    path = shutil.copytree(bases.killed, tmp_path / "store")
+def another_number(path: Path, _: Path) -> None:
+    """One that the journal has; the commits before it are in the journal alone."""
     numbers = pending(path)
     assert len(numbers) > 2
     text = (path / JSON).read_text()
     before, after = (f'"merged": {n},' for n in (numbers.start, numbers.stop - 1))
     assert text.count(before) == 1
     (path / JSON).write_text(text.replace(before, after))
-    check(invoke, caplog, path, RIGHT, MISSING)
+
+
+def after_a_broker(damage: Callable[[Path], None]) -> Damage:
+    """One bit of the lock says that a broker wrote last. That would have kept what it had read."""
+
+    def change(path: Path, _: Path) -> None:
+        (path / "lock").write_bytes(b"lock")
+        damage(path)
+
+    return change
+
+
+def removed(path: Path, _: Path) -> None:
+    (path / JOURNAL).unlink()
+
+
+def filled(byte: bytes) -> Damage:
+    return lambda path, _: (path / JOURNAL).write_bytes(byte * JOURNAL_BYTES)
+
+
+#: Without its journal, a store that was killed has what the JSON had.
+UNMERGED = {"idle": 20, "late": 0, "busy": 35}
+#: Of no use: what a broker did not keep is gone.
+KEPT = {"idle": 0, "late": 7, "busy": 0}
+RESET = {"idle": 3, "late": 3, "busy": 3}
+BY_HAND = f"{JSON} was changed since rocketstore wrote it"
+#: What is done, and what every face says then; the offsets of a store that was closed, of one that was killed,
+#: or None.
+DAMAGES: dict[str, tuple[Damage, str, dict[str, int] | None, dict[str, int] | None]] = {
+    "older JSON": (older(JSON), OLDER, RIGHT, RIGHT),  # what was committed since is in the journal
+    "bak of a broker": (bak_of_a_broker, OLDER, None, RIGHT),
+    "reset by hand": (reset_by_hand, BY_HAND, RESET, {**RESET, "late": 7}),  # late is not in it yet
+    "another number of a block": (another_number, MISSING, None, RIGHT),
+    "gone after a broker": (after_a_broker(gone), MISSING, None, KEPT),
+    "no table after a broker": (after_a_broker(without_a_table), MISSING, None, KEPT),
+    "journal gone": (removed, "it is gone", RIGHT, UNMERGED),
+    "journal zeroed": (filled(b"\0"), "it is zeroed or an older copy", RIGHT, UNMERGED),
+    "older journal": (older(JOURNAL), "is zeroed or an older copy", None, UNMERGED),
+    # A merge leaves none of these bytes: the next block would be in doubt after each.
+    "journal of other bytes": (filled(b"x"), "damaged at block", RIGHT, UNMERGED),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        pytest.param(case, name, id=f"{case}, {name}")
+        for case, row in DAMAGES.items()
+        for name, want in zip(("clean", "killed"), row[2:], strict=True)
+        if want is not None
+    ],
+)
+def test_each_damage_is_told_once(
+    case: str,
+    name: str,
+    bases: Bases,
+    tmp_path: Path,
+    invoke: Invoke,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    damage, said, *wanted = DAMAGES[case]
+    path = shutil.copytree(getattr(bases, name), tmp_path / name)
+    damage(path, bases.old)
+    check(invoke, caplog, path, wanted[name == "killed"] or {}, said)
+    kept = (path / "rocketstore/quarantine/consumerOffset.json-0").exists()
+    assert kept or case != "older JSON"
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
@@ -213,72 +256,11 @@ def test_after_a_broker_nothing_is_told(
     check(invoke, caplog, path, want, "")
 
 
-@pytest.mark.parametrize("damage", [gone, without_a_table])
-def test_a_file_of_offsets_that_is_no_use_after_a_broker(
-    damage: Callable[[Path], None],
-    bases: Bases,
-    tmp_path: Path,
-    invoke: Invoke,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """One bit of the lock says that a broker wrote last. That would have kept what it had read."""
-    path = shutil.copytree(bases.killed, tmp_path / "store")
-    (path / "lock").write_bytes(b"lock")
-    damage(path)
-    check(invoke, caplog, path, {"idle": 0, "late": 7, "busy": 0}, MISSING)
-
-
-def removed(path: Path) -> None:
-    (path / JOURNAL).unlink()
-
-
-def zeroed(path: Path) -> None:
-    (path / JOURNAL).write_bytes(bytes(JOURNAL_BYTES))
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"), [(removed, "it is gone"), (zeroed, "it is zeroed or an older copy")]
-)
-@pytest.mark.parametrize("name", ["clean", "killed"])
-def test_a_journal_that_is_gone(
-    damage: Callable[[Path], None],
-    said: str,
-    name: str,
-    bases: Bases,
-    tmp_path: Path,
-    invoke: Invoke,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    path = shutil.copytree(getattr(bases, name), tmp_path / name)
-    damage(path)
-    want = RIGHT if name == "clean" else {"idle": 20, "late": 0, "busy": 35}
-    check(invoke, caplog, path, want, said)
-
-
-def test_an_older_copy_of_the_journal(
-    bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = shutil.copytree(bases.killed, tmp_path / "store")
-    shutil.copy(bases.old / JOURNAL, path / JOURNAL)
-    check(invoke, caplog, path, {"idle": 20, "late": 0, "busy": 35}, "is zeroed or an older copy")
-
-
-@pytest.mark.parametrize("name", ["clean", "killed"])
-def test_a_journal_of_other_bytes(
-    name: str, bases: Bases, tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A merge leaves none of them: the next block would be in doubt after each."""
-    path = shutil.copytree(getattr(bases, name), tmp_path / name)
-    (path / JOURNAL).write_bytes(b"x" * JOURNAL_BYTES)
-    want = RIGHT if name == "clean" else {"idle": 20, "late": 0, "busy": 35}
-    check(invoke, caplog, path, want, "damaged at block")
-
-
 @pytest.mark.parametrize("name", ["clean", "killed"])
 def test_a_directory_in_place_of_the_journal(name: str, bases: Bases, tmp_path: Path) -> None:
     """Commits go to the JSON then, and it is told as long as the directory is there."""
     path = shutil.copytree(getattr(bases, name), tmp_path / name)
-    removed(path)
+    removed(path, path)
     (path / JOURNAL).mkdir()
     for mode, busy in (("r", 0), ("rw", 44), ("rw", 45), ("r", 45)):
         with open_small(path, mode) as store:

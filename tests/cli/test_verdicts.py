@@ -1,4 +1,4 @@
-"""What `verify` says of a store, by kind of fault: the advice mends it, and ends."""
+"""What `verify` says of a sound store and of each kind of fault: the advice mends it, and ends."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rocketstore.cli import exit_codes
 from tests.cli.conftest import Invoke
 from tests.corruption.advice import follow_the_advice
 from tests.support.made_store import MadeStore
+from tests.support.small_store import dispatched
 
 SHAPE = ("--index-slots", 100, "--index-entries", 1000)
 
@@ -132,6 +133,8 @@ def test_each_kind_is_named_and_its_advice_mends_it(
     lost = sum(one["count"] for one in found["lost_messages"])
     assert (lost > 0) is (kind in ("lost", "log")), found["lost_messages"]
     assert bool(found["hidden_messages"]) is (kind == "derived" and code != "keys")
+    advice = invoke("verify", long_path, *SHAPE).stderr.splitlines()[-1]
+    assert " ".join(map(str, SHAPE)) in advice  # as verify was told
     if kind == "lost":  # one cause, one line
         assert len(found["faults"]) == 1, found["faults"]
     assert mend(long_path) == commands
@@ -221,3 +224,73 @@ def test_a_record_whose_own_checksum_does_not_hold(invoke: Invoke, tmp_path: Pat
     assert invoke("rebuild", made.root, *SHAPE, "--allow-stale-crc").exit_code == 0
     assert invoke("verify", made.root, *SHAPE, "--allow-stale-crc").exit_code == 0
     assert invoke("verify", made.root, *SHAPE).exit_code == exit_codes.DAMAGED
+
+
+def test_a_sound_store_is_code_0(invoke, store_path: Path) -> None:
+    result = invoke("verify", store_path, *SHAPE)
+    assert result.exit_code == 0, result.stderr
+    assert "no faults" in result.output
+    assert "31 records" in result.output
+
+
+def test_the_remedy_of_a_torn_tail(invoke, store_path: Path) -> None:
+    """Of a store that has crashed: `repair` would put a record in the place of what `recover` cuts off."""
+    with rocketstore.open(store_path, "r") as store:
+        end = store.end_offset
+    with (store_path / "commitlog" / f"{0:020d}").open("r+b") as stream:
+        stream.seek(end)
+        stream.write(b"torn")
+    assert invoke("verify", store_path, *SHAPE).stderr.splitlines()[-1].split()[1] == "repair"
+    (store_path / "abort").touch()
+    words = invoke("verify", store_path, *SHAPE).stderr.splitlines()[-1].split()
+    assert words[:3] == ["rocketstore", "recover", str(store_path)]
+    assert invoke(*words[1:7]).exit_code == 0
+    assert invoke("verify", store_path, *SHAPE).exit_code == 0
+
+
+def test_repair_gives_up_no_segment_unasked(invoke: Invoke, long_path: Path) -> None:
+    log_file(long_path, 1 << 20).unlink()
+    advice = invoke("verify", long_path, *SHAPE).stderr.splitlines()[-1]
+    assert advice.startswith("restore what the log lacks from a copy, or rocketstore repair ")
+    assert invoke("repair", long_path, *SHAPE).exit_code == exit_codes.DAMAGED
+
+
+def test_the_remedy_of_a_store_that_is_named_from_here(
+    invoke, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (store_path / "consumequeue" / "orders" / "0" / f"{0:020d}").open("r+b") as stream:
+        stream.seek(47)
+        stream.write(b"\x7f")
+    monkeypatch.chdir(store_path.parent)
+    result = invoke("verify", store_path.name, *SHAPE)
+    assert result.stderr.splitlines()[-1].startswith(f"rocketstore rebuild {store_path.name} ")
+
+
+def test_the_report_as_json(invoke, store_path: Path) -> None:
+    found = json.loads(invoke("verify", store_path, *SHAPE, "--json").output)
+    assert found["ok"] is True
+    assert found["counts"]["records"] == 31
+    assert found["faults"] == []
+
+
+def test_beside_a_live_writer(invoke, store_path: Path) -> None:
+    with rocketstore.open(store_path, "r+") as store:
+        store.writer("orders").put(b"one more")
+        dispatched(store)  # what is not in its queue yet is not looked at
+        result = invoke("verify", store_path, *SHAPE)
+    assert result.exit_code == 0, result.stderr
+    assert "32 records" in result.output
+
+
+def test_only_so_many_faults_are_shown(invoke, store_path: Path) -> None:
+    file = store_path / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    with file.open("r+b") as stream:
+        for unit in range(20):
+            stream.seek(unit * 20 + 11)
+            stream.write(b"\x7f")
+    [fault, advice] = invoke("verify", store_path, *SHAPE, "--faults", 3).stderr.splitlines()
+    assert f"{file} at 0: " in fault and fault.endswith(", and 19 more up to 380")
+    assert advice.startswith("rocketstore rebuild ")
+    result = invoke("verify", store_path, *SHAPE, "--faults", 0)
+    assert result.exit_code == exit_codes.DAMAGED
+    assert result.stderr.splitlines()[0] == "… and 20 more"

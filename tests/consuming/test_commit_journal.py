@@ -19,9 +19,9 @@ from rocketstore.consuming.commit_journal import BLOCK, JOURNAL_BYTES, Journal
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.log.layout.paths import StoreLayout
-from tests.support.small_store import SMALL, open_small
+from tests.support.small_store import SMALL
 
-MODULES = ("consuming.commit_journal", "log.layout.atomic_files")
+MODULES = ("consuming.commit_journal", "log.layout.state_files")
 
 
 class Killed(BaseException):
@@ -69,10 +69,15 @@ def write(layout: StoreLayout, **groups: int) -> None:
     layout.consumer_offsets.write_text(json.dumps({"offsetTable": table}))
 
 
+@pytest.fixture
+def offsets(layout: StoreLayout) -> ConsumerOffsets:
+    """Those of a store that has none yet."""
+    return loaded(layout)
+
+
 def test_a_commit_is_one_write_and_one_sync(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, offsets: ConsumerOffsets
 ) -> None:
-    offsets = loaded(layout)
     commit(offsets, 1)
     calls = Calls(lambda name, count: None)
     for module in MODULES:
@@ -84,8 +89,9 @@ def test_a_commit_is_one_write_and_one_sync(
     assert stored(layout) == 3
 
 
-def test_commits_go_on_when_the_journal_is_full(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_commits_go_on_when_the_journal_is_full(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
     for number in range(3 * JOURNAL_BYTES // BLOCK // 2):
         commit(offsets, number)
     assert stored(layout) == number
@@ -207,10 +213,9 @@ def test_what_a_killed_process_did_not_sync_is_on_the_disk_before_a_merge(
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_power_may_take_any_block_that_no_sync_had_covered(
-    layout: StoreLayout, synced: bool
+    layout: StoreLayout, synced: bool, offsets: ConsumerOffsets
 ) -> None:
     """`synced`: a record after them says that all before it were on the disk."""
-    offsets = loaded(layout)
     commit(offsets, 5)
     begin = Journal(layout.group_offsets).end
     for offset in (6, 7, 8):
@@ -232,9 +237,8 @@ def test_power_may_take_any_block_that_no_sync_had_covered(
     "text", ["5", "[[1]]", '[["a@b", -1, null, 3]]', '[["a@b", 0, null, 1e3]]', "[" * 5000]
 )
 def test_a_journal_of_another_hand_is_no_fault(
-    layout: StoreLayout, text: str, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, text: str, monkeypatch: pytest.MonkeyPatch, offsets: ConsumerOffsets
 ) -> None:
-    offsets = loaded(layout)
     commit(offsets, 1)
     monkeypatch.setattr("rocketstore.consuming.commit_journal.json.dumps", lambda *_, **__: text)
     commit(offsets, 3)
@@ -254,8 +258,7 @@ def test_what_rocketmq_stored_in_between_counts(layout: StoreLayout) -> None:
     assert found.get("orders", "audit") == {0: 8}
 
 
-def test_a_merged_commit_never_comes_back(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_a_merged_commit_never_comes_back(layout: StoreLayout, offsets: ConsumerOffsets) -> None:
     commit(offsets, 1)
     commit(offsets, 9)
     offsets.close()
@@ -266,9 +269,11 @@ def test_a_merged_commit_never_comes_back(layout: StoreLayout) -> None:
 
 
 def test_a_full_disk_leaves_the_commits_in_the_journal(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    layout: StoreLayout,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    offsets: ConsumerOffsets,
 ) -> None:
-    offsets = loaded(layout)
     commit(offsets, 3)
     commit(offsets, 4)
 
@@ -289,9 +294,8 @@ def test_a_full_disk_leaves_the_commits_in_the_journal(
 
 
 def test_a_write_that_fails_ends_the_journal_and_not_the_commits(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, offsets: ConsumerOffsets
 ) -> None:
-    offsets = loaded(layout)
     commit(offsets, 1)
 
     def fail(name: str, count: int) -> None:
@@ -330,25 +334,24 @@ def test_rocketmq_finds_the_commits_after_a_clean_stop(tmp_path: Path) -> None:
 
 
 def test_a_durable_commit_of_what_is_stored_without_a_sync_syncs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, store: rocketstore.Store
 ) -> None:
     """It was passed over as unchanged, and a loss of power took what was promised."""
-    with open_small(tmp_path) as store:
-        store.writer("t", queue_id=0).put(b"x")
-        with store.consumer("t", group="first") as consumer:
-            consumer.commit({0: 0})  # makes the files
-        with store.consumer("t", group="g") as consumer:
-            assert consumer.poll()
-            consumer.commit(durability="os")
-            calls = Calls(lambda name, count: None)
-            monkeypatch.setattr("rocketstore.consuming.commit_journal.syscalls", calls)
-            consumer.commit()
-            assert calls.names == ["pwrite", "fdatasync"]
-            consumer.commit()
-            consumer.commit(durability="os")
-            assert calls.names == ["pwrite", "fdatasync"]  # nothing is left to do
-            consumer.seek(0, queue_id=0)
-            consumer.commit(durability="os")
-        with store.consumer("t", group="g") as other:
-            other.commit({0: 0})
-        assert calls.names[2:] == ["pwrite", "pwrite", "fdatasync"]
+    store.writer("t", queue_id=0).put(b"x")
+    with store.consumer("t", group="first") as consumer:
+        consumer.commit({0: 0})  # makes the files
+    with store.consumer("t", group="g") as consumer:
+        assert consumer.poll()
+        consumer.commit(durability="os")
+        calls = Calls(lambda name, count: None)
+        monkeypatch.setattr("rocketstore.consuming.commit_journal.syscalls", calls)
+        consumer.commit()
+        assert calls.names == ["pwrite", "fdatasync"]
+        consumer.commit()
+        consumer.commit(durability="os")
+        assert calls.names == ["pwrite", "fdatasync"]  # nothing is left to do
+        consumer.seek(0, queue_id=0)
+        consumer.commit(durability="os")
+    with store.consumer("t", group="g") as other:
+        other.commit({0: 0})
+    assert calls.names[2:] == ["pwrite", "pwrite", "fdatasync"]

@@ -39,6 +39,12 @@ def write(layout: StoreLayout, text: str) -> None:
     layout.consumer_offsets.write_text(text)
 
 
+@pytest.fixture
+def offsets(layout: StoreLayout) -> ConsumerOffsets:
+    """Those of a store that has none yet."""
+    return loaded(layout)
+
+
 def test_a_store_without_the_file_has_no_offsets(layout: StoreLayout) -> None:
     assert loaded(layout).get("orders", "billing") == {}
 
@@ -57,8 +63,9 @@ def test_a_commit_is_there_after_the_next_load(layout: StoreLayout) -> None:
     assert loaded(layout).get("orders", "billing") == {0: 5, 3: 1}
 
 
-def test_the_file_is_valid_json_with_quoted_queue_ids(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_the_file_is_valid_json_with_quoted_queue_ids(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
     offsets.commit("orders", "billing", {0: 5}, 1000, durable)
     offsets.merge()
     document = json.loads(layout.consumer_offsets.read_text())
@@ -109,9 +116,10 @@ def test_the_backup_of_rocketmq_is_read_when_its_file_is_no_use(layout: StoreLay
     assert loaded(layout).get("orders", "billing") == {0: 4}
 
 
-def test_an_offset_is_stored_behind_the_flush_that_covers_it(layout: StoreLayout) -> None:
+def test_an_offset_is_stored_behind_the_flush_that_covers_it(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
     """D-17: after a power cut a stored offset never points beyond the log."""
-    offsets = loaded(layout)
     asked: list[tuple[int, bool]] = []
 
     def wait(physical_end: int) -> None:
@@ -121,8 +129,9 @@ def test_an_offset_is_stored_behind_the_flush_that_covers_it(layout: StoreLayout
     assert asked == [(1234, False)]
 
 
-def test_nothing_is_stored_when_the_flush_fails(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_nothing_is_stored_when_the_flush_fails(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
 
     def wait(physical_end: int) -> None:
         raise TimeoutError(physical_end)
@@ -135,9 +144,8 @@ def test_nothing_is_stored_when_the_flush_fails(layout: StoreLayout) -> None:
 
 
 def test_what_cannot_be_written_does_not_count(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, offsets: ConsumerOffsets
 ) -> None:
-    offsets = loaded(layout)
     offsets.commit("orders", "billing", {0: 1}, 0, durable)
 
     def refuse(*_: object) -> None:
@@ -234,8 +242,7 @@ def test_the_copy_of_a_broker_is_set_back_with_the_file(layout: StoreLayout) -> 
     assert offsets_in(path.read_text()) == offsets_in(copy.read_text()) == {"0": 80}
 
 
-def test_a_store_without_a_copy_gets_none(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_a_store_without_a_copy_gets_none(layout: StoreLayout, offsets: ConsumerOffsets) -> None:
     offsets.commit("orders", "billing", {0: 1}, 0, durable)
     offsets.merge()
     assert [file.name for file in layout.config.iterdir()] == ["consumerOffset.json"]
@@ -302,8 +309,7 @@ def test_the_floors_of_all_queues_take_one_look_at_the_table(
     assert len(looks) == 2
 
 
-def test_a_second_live_consumer_of_a_group_is_refused(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_a_second_live_consumer_of_a_group_is_refused(offsets: ConsumerOffsets) -> None:
     first, second = Owner(), Owner()
     offsets.claim("orders", "billing", first)
     with pytest.raises(GroupClaimedError, match=r"billing.*orders"):
@@ -329,8 +335,7 @@ def test_readers_own_no_group(layout: StoreLayout) -> None:
     assert layout.consumer_offsets.read_bytes() == before
 
 
-def test_a_released_group_can_be_claimed(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_a_released_group_can_be_claimed(offsets: ConsumerOffsets) -> None:
     first, second = Owner(), Owner()
     offsets.claim("orders", "billing", first)
     offsets.release("orders", "billing", second)
@@ -340,8 +345,7 @@ def test_a_released_group_can_be_claimed(layout: StoreLayout) -> None:
     offsets.claim("orders", "billing", second)
 
 
-def test_a_consumer_that_was_forgotten_holds_no_claim(layout: StoreLayout) -> None:
-    offsets = loaded(layout)
+def test_a_consumer_that_was_forgotten_holds_no_claim(offsets: ConsumerOffsets) -> None:
     first, second = Owner(), Owner()
     offsets.claim("orders", "billing", first)
     del first
@@ -360,9 +364,8 @@ def test_a_reader_may_look_at_a_group_of_any_name(layout: StoreLayout) -> None:
 
 
 def test_the_groups_of_all_topics_take_one_look_at_the_table(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, offsets: ConsumerOffsets
 ) -> None:
-    offsets = loaded(layout)
     for number in range(20):
         offsets.commit(f"topic{number}", f"group{number}", {0: 0}, 0, lambda end: None)
     looked = []

@@ -37,8 +37,15 @@ def rows_of(offsets: ConsumerOffsets) -> dict[str, object]:
     return dict(offsets.table)
 
 
-def test_a_whole_state_replaces_all_groups_but_own_ones(layout: StoreLayout) -> None:
-    offsets = copy_at(layout)
+@pytest.fixture
+def offsets(layout: StoreLayout) -> ConsumerOffsets:
+    """Those of a copy."""
+    return copy_at(layout)
+
+
+def test_a_whole_state_replaces_all_groups_but_own_ones(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
     offsets.take_from_master({"orders@a": {0: 5, 1: 7}, "orders@b": {0: 1}}, whole=True)
     commit(offsets, "mine", 3)
     offsets.take_from_master({"orders@a": {0: 6}, "paid@c": {2: 9}}, whole=True)
@@ -46,8 +53,7 @@ def test_a_whole_state_replaces_all_groups_but_own_ones(layout: StoreLayout) -> 
     assert rows_of(offsets) == rows_of(copy_at(layout)) == expected
 
 
-def test_changes_set_back_and_remove(layout: StoreLayout) -> None:
-    offsets = copy_at(layout)
+def test_changes_set_back_and_remove(layout: StoreLayout, offsets: ConsumerOffsets) -> None:
     offsets.take_from_master({"orders@a": {0: 5}, "orders@b": {0: 1}}, whole=True)
     offsets.take_from_master({"orders@a": {0: 2}}, whole=False)
     assert rows_of(copy_at(layout)) == {"orders@a": {"0": 2}, "orders@b": {"0": 1}}
@@ -70,8 +76,9 @@ def test_a_table_that_could_not_be_read_again_is_not_stored(
     assert rows_of(offsets) == rows_of(copy_at(layout)) == before
 
 
-def test_changes_of_offsets_alone_go_to_the_journal(layout: StoreLayout) -> None:
-    offsets = copy_at(layout)
+def test_changes_of_offsets_alone_go_to_the_journal(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
     offsets.take_from_master({"orders@a": {0: 5}}, whole=True)
     offsets.merge()
     before = layout.consumer_offsets.stat().st_ino
@@ -82,8 +89,7 @@ def test_changes_of_offsets_alone_go_to_the_journal(layout: StoreLayout) -> None
     assert layout.consumer_offsets.stat().st_ino == before  # nothing to do
 
 
-def test_a_group_of_the_master_commits_there_only(layout: StoreLayout) -> None:
-    offsets = copy_at(layout)
+def test_a_group_of_the_master_commits_there_only(offsets: ConsumerOffsets) -> None:
     offsets.take_from_master({"orders@a": {0: 5}}, whole=True)
     with pytest.raises(ReplicaStoreError, match="'a' of topic 'orders'.*store-1:10912"):
         commit(offsets, "a", 9)
@@ -93,8 +99,9 @@ def test_a_group_of_the_master_commits_there_only(layout: StoreLayout) -> None:
     assert offsets.get("paid", "a") == {0: 2}
 
 
-def test_a_group_that_the_master_gets_is_no_own_one_any_more(layout: StoreLayout) -> None:
-    offsets = copy_at(layout)
+def test_a_group_that_the_master_gets_is_no_own_one_any_more(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
     commit(offsets, "a", 9)
     assert offsets.own == copy_at(layout).own == {"orders@a"}
     offsets.take_from_master({"orders@a": {0: 5}}, whole=False)
@@ -104,8 +111,7 @@ def test_a_group_that_the_master_gets_is_no_own_one_any_more(layout: StoreLayout
         commit(offsets, "a", 9)
 
 
-def test_own_groups_are_known_after_a_kill(layout: StoreLayout) -> None:
-    offsets = copy_at(layout)
+def test_own_groups_are_known_after_a_kill(layout: StoreLayout, offsets: ConsumerOffsets) -> None:
     commit(offsets, "mine", 3)
     commit(offsets, "mine", 4)  # into the journal
     killed = copy_at(layout)
@@ -138,9 +144,10 @@ class KilledError(Exception):
     """Stands for a kill."""
 
 
-def test_a_kill_between_the_files_leaves_the_old_state_or_the_new_one(layout: StoreLayout) -> None:
+def test_a_kill_between_the_files_leaves_the_old_state_or_the_new_one(
+    layout: StoreLayout, offsets: ConsumerOffsets
+) -> None:
     """Also where groups go back to what the file has of them, while another one is removed."""
-    offsets = copy_at(layout)
     offsets.take_from_master({"orders@a": {0: 7}, "orders@b": {0: 1}}, whole=True)
     offsets.merge()
     offsets.take_from_master({"orders@a": {0: 9}, "orders@c": {0: 5}}, whole=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rocketstore._native.sync import positions
 from rocketstore.consuming import commit_journal
-from rocketstore.log.layout.json_files import checksum
+from rocketstore.log.layout.state_files import checksum
 from rocketstore.log.queues.saved_ends import QueueEnds, queue_key
 from rocketstore.values.bounded_json import LIMITS, parse_json
 from tests.corruption import mutations

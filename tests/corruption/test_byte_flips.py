@@ -125,6 +125,7 @@ def test_a_log_file_cut_at_any_byte(large: Reference, random_seed: int) -> None:
     print(f"{cuts} cuts")
 
 
+@pytest.mark.proof
 def test_a_changed_byte_of_any_file(small: Reference, random_seed: int) -> None:
     """The store as its user sees it: opened, verified, and all of it read."""
     judge = FullJudge(small)
@@ -144,6 +145,7 @@ def test_a_changed_byte_of_any_file(small: Reference, random_seed: int) -> None:
     assert set(tally.undetected()) <= PLAIN_NUMBERS
 
 
+@pytest.mark.proof
 def test_any_file_cut_at_any_byte(small: Reference, random_seed: int) -> None:
     """Records behind a cut of the log are gone; nothing else is, and nothing is made up."""
     judge = FullJudge(small)

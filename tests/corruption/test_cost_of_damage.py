@@ -13,7 +13,7 @@ import pytest
 import rocketstore
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.recovery import kept_copies, progress, walk
+from rocketstore.log.recovery import progress, quarantine, walk
 from rocketstore.log.recovery.quarantine import keep_state_file
 
 FAULTS = 300
@@ -88,7 +88,7 @@ def test_a_repeated_recovery_reads_manifests_once_and_copies_nothing(
         kept = store.recovery.quarantine
     before = sorted((root / "rocketstore/quarantine").rglob("*"))
     (root / "rocketstore/checkpoint").unlink()
-    reads = Counter(monkeypatch, kept_copies, "read_json")
+    reads = Counter(monkeypatch, quarantine, "read_json")
     with rocketstore.open(root, "rw") as store:
         assert len(store.recovery.damage) == FAULTS
         assert store.recovery.quarantine == kept

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.corruption.hidden_messages import Campaign
 from tests.support import campaign
 
 
+@pytest.mark.proof
 def test_what_the_log_holds_is_served_or_named(tmp_path: Path, random_seed: int) -> None:
     """`python -m tests.corruption.hidden_messages --stores 10000` judges more of them."""
     hidden = Campaign(tmp_path, random_seed)

@@ -13,6 +13,8 @@ from tests.corruption.mutated_states import StateCampaign
 from tests.corruption.mutated_stores import Campaign
 from tests.support import campaign
 
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(7200)]
+
 #: `STORES=20000` asks for so many.
 ASKED = os.environ.get("STORES", "")
 #: Seed of damaged stores that a whole run repeats: some 0.5 % of others show a fault that is not mended yet,
@@ -20,7 +22,6 @@ ASKED = os.environ.get("STORES", "")
 LOOKED_AT = 777
 
 
-@pytest.mark.timeout(7200)
 def test_no_store_takes_a_process_along(tmp_path: Path, rng: random.Random) -> None:
     """D-25: no signal, no hang, no memory without bound, no change outside, no message that was never stored."""
     stores = Campaign(tmp_path / "work", rng.randrange(1 << 32))
@@ -30,7 +31,6 @@ def test_no_store_takes_a_process_along(tmp_path: Path, rng: random.Random) -> N
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.timeout(7200)
 def test_no_state_file_takes_a_process_along(tmp_path: Path, rng: random.Random) -> None:
     """State files with right checksums, each in turn, by a mode and a command in turn: no untyped error, no thread
     that ends, no memory or time beyond that of the largest one that passes; nothing is hidden."""
@@ -42,7 +42,6 @@ def test_no_state_file_takes_a_process_along(tmp_path: Path, rng: random.Random)
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.timeout(7200)
 def test_what_happens_to_a_store_is_told(tmp_path: Path, rng: random.Random) -> None:
     """Bits, zeros, cut, longer, older, renamed, doubled, swapped and lost files: no message is hidden, or
     lost beyond what is named, no offset goes back without a word, and what `verify` advises ends."""

@@ -141,7 +141,10 @@ class Disk:
             os.close(fd)
 
     def fill(self) -> Path:
-        """Takes all room there is; removing the file that is returned gives it back."""
+        """Takes all room there is; removing the file that is returned gives it back. A store that was closed
+        and is garbage maps files that have no name any more: their room is taken, too, or the collector
+        gives it back at any time later."""
+        gc.collect()
         ballast = self.path / "ballast"
         fd = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:

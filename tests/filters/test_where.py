@@ -78,7 +78,8 @@ def test_consumers(where: str, store: Store) -> None:
 def test_polls(where: str, most: int, store: Store) -> None:
     consumer = store.consumer("t", where=where)
     found: list[Message] = []
-    while batch := consumer.poll(most):
+    while consumer.lag():  # a poll that passes over many messages may come back with none
+        batch = consumer.poll(most)
         assert len(batch) <= most
         found += batch
     assert numbers(found) == sorted(wanted(where))
@@ -108,7 +109,8 @@ def test_columns_of_polls(store: Store) -> None:
     where = "price > 1900"
     consumer = store.consumer("t", where=where)
     found: list[int] = []
-    while (columns := consumer.poll_columns(50, columns=["body"])).rows:
+    while consumer.lag():
+        columns = consumer.poll_columns(50, columns=["body"])
         assert columns.rows <= 50
         found += map(int, columns["body"].tolist())
     assert sorted(found) == sorted(wanted(where))

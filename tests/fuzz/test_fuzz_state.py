@@ -17,9 +17,9 @@ from rocketstore._native.sync.positions import MAGIC
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.errors import ConfigError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile, RocketmqCheckpoint
-from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage, State, writer_pid
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.log.layout.store_json import load_store_state
 
 #: A second is ten thousand times what a file of this size takes.

@@ -1,21 +1,28 @@
-"""The same messages at the same times give the same bytes, whoever writes them."""
+"""The same messages give the same bytes, whoever writes them, and each store reads what the other one wrote."""
 
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 import rocketstore
-from tests.interop.messages import Sent, config_of
+from tests.interop.exchange import Steps, put_ours, put_theirs, served
+from tests.interop.messages import SMALL, Sent, batches, config_of, messages
 from tests.interop.oracle import Oracle, since
 from tests.interop.same_bytes import assert_same_bytes
+from tests.interop.views import Tally, of_oracle, of_ours
 from tests.support import native_probe
 
 pytestmark = pytest.mark.java
+
 
 MESSAGES = 100_000
 CHUNK = 5_000
@@ -113,3 +120,51 @@ def test_byte_for_byte(
         f"RocketMQ {version}: {MESSAGES} messages, {compared} bytes equal in {segments} log files, "
         f"{len(found) - 2} queues, {indexes} index files"
     )
+
+
+EXAMPLES = settings(
+    max_examples=6,
+    deadline=None,
+    database=None,
+    # A shrink would take minutes: every example starts and stops a RocketMQ.
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+STEPS = st.lists(st.one_of(messages(), messages(), messages(), batches()), min_size=1, max_size=60)
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="interop-") as path:
+        yield Path(path) / "store"
+
+
+@EXAMPLES
+@given(steps=STEPS)
+def test_they_write_we_read(oracle: Oracle, tally: Tally, steps: Steps) -> None:
+    with directory() as path:
+        with oracle.open(path, SMALL) as theirs:
+            acked = put_theirs(theirs, steps)
+            theirs.settle()
+            view = of_oracle(theirs.dump())
+            served(tally, acked, view)
+            with rocketstore.open(path, "r", config=config_of(SMALL)) as live:
+                tally.same(view, of_ours(live))
+        for mode in ("r", "rw"):
+            with rocketstore.open(path, mode, config=config_of(SMALL)) as ours:
+                tally.same(view, of_ours(ours))
+
+
+@EXAMPLES
+@given(steps=STEPS)
+def test_we_write_they_read(oracle: Oracle, tally: Tally, steps: Steps) -> None:
+    with directory() as path:
+        with rocketstore.open(path, config=config_of(SMALL)) as ours:
+            acked = put_ours(ours, steps)
+            ours.wait_flushed(ours.end_offset)
+        with rocketstore.open(path, "r", config=config_of(SMALL)) as ours:
+            view = of_ours(ours)
+            served(tally, acked, view)
+        oracle.warnings()
+        with oracle.open(path, SMALL) as theirs:
+            tally.same(of_oracle(theirs.dump()), view)

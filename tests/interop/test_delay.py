@@ -1,4 +1,4 @@
-"""Delayed messages of both: each delivers what the other has stored, once."""
+"""Delayed messages and timers of both: each delivers what the other has stored, once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.testing import ManualClock
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle, OracleStore
@@ -18,6 +18,7 @@ from tests.interop.views import Tally, View, of_oracle, of_ours
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
+
 
 TOPIC = "SCHEDULE_TOPIC_XXXX"
 #: Levels of which RocketMQ delivers none while it runs here, and some that it does.
@@ -200,3 +201,85 @@ def test_units_and_records_that_we_write_are_theirs(
         assert mine.message.queue_offset == yours.message.queue_offset
         assert mine.message.properties == yours.message.properties
     tally.messages += 2 * COUNT
+
+
+TIMERS = "rmq_sys_wheel_timer"
+NOW_MS = 1_800_000_000_000
+TIMED = 60
+
+
+def form_of_a_broker(n: int) -> dict[str, Any]:
+    """A broker of RocketMQ 5 hands its store this form; the time is rounded down to a second."""
+    due_ms = NOW_MS + 700 * n
+    properties = (
+        *(("KEYS", f"k{n}"), ("TAGS", f"t{n % 5}"), ("UNIQ_KEY", f"U{n:04}")),
+        *(("TIMER_DELIVER_MS", f"{due_ms}"), ("TIMER_OUT_MS", f"{due_ms // 1000 * 1000}")),
+        *(("REAL_TOPIC", "Orders"), ("REAL_QID", f"{n % 4}")),
+    )
+    return Sent(topic=TIMERS, queue_id=0, body=b"%d" % n, properties=properties).for_oracle()
+
+
+def taken_back(n: int, unique_id: str) -> dict[str, Any]:
+    """As a broker stores that a client takes a message back."""
+    due_ms = NOW_MS + 700 * n
+    properties = (
+        ("TIMER_DEL_UNIQKEY", unique_id),
+        *(("TIMER_DELIVER_MS", f"{due_ms}"), ("TIMER_OUT_MS", f"{due_ms // 1000 * 1000}")),
+        *(("REAL_TOPIC", "Orders"), ("REAL_QID", f"{n % 4}")),
+    )
+    return Sent(topic=TIMERS, queue_id=0, body=b"x", properties=properties).for_oracle()
+
+
+def test_we_deliver_what_they_stored(
+    oracle: Oracle, version: str, tally: Tally, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    with oracle.open(path, SMALL) as theirs:
+        for n in range(TIMED):
+            assert theirs.put([form_of_a_broker(n)])[0]["status"] == "PUT_OK"
+        theirs.put([taken_back(7, "U0007")])
+        theirs.put([taken_back(8, "Orders+U0008")])
+        theirs.settle()
+    clock = ManualClock(NOW_MS + 700 * (TIMED // 2))
+    left = [n for n in range(TIMED) if n not in (7, 8)]
+    with rocketstore.open(path, config=config_of(SMALL, deliver_delayed=True), clock=clock) as ours:
+        wait_until(lambda: len(ours.delayed) < TIMED // 2)
+        clock.advance(60)
+        wait_until(lambda: len(ours.delayed) == 0)
+        ours.flush()
+        found = {int(message.body): message for message in ours.consumer("Orders")}
+        assert sorted(found) == left
+        for n, message in found.items():
+            assert message.queue_id == n % 4
+            assert message.properties == {
+                "KEYS": f"k{n}",
+                "TAGS": f"t{n % 5}",
+                "UNIQ_KEY": f"U{n:04}",
+                "__DELAYED": f"0:{n}",
+            }
+        view = of_ours(ours)
+    with oracle.open(path, SMALL) as theirs:
+        tally.same(of_oracle(theirs.dump()), view)
+
+
+def test_they_serve_what_we_stored(
+    oracle: Oracle, version: str, tally: Tally, tmp_path: Path
+) -> None:
+    """Messages that wait, markers, and messages with another time are records like others."""
+    path = tmp_path / "store"
+    config = config_of(SMALL, deliver_delayed=True)
+    clock = ManualClock(NOW_MS)
+    with rocketstore.open(path, config=config, clock=clock) as ours:
+        for n in range(TIMED):
+            ours.writer("Orders", queue_id=n % 4).put(b"%d" % n, deliver_at=NOW_MS + 700 * n)
+        waiting = list(ours.delayed)
+        assert ours.delayed.cancel(waiting[-1])
+        assert ours.delayed.reschedule(waiting[-2], NOW_MS + 1)
+        clock.advance(10)
+        wait_until(lambda: ours.delayed.count(before=NOW_MS + 10_000) == 0)
+        ours.flush()
+        view = of_ours(ours)
+    with oracle.open(path, SMALL) as theirs:
+        tally.same(of_oracle(theirs.dump()), view)
+        sent = Sent(body=b"more").for_oracle()
+        assert theirs.put([sent])[0]["status"] == "PUT_OK"

@@ -1,9 +1,10 @@
-"""Marks and locks: who stopped cleanly is believed, who still runs is not disturbed."""
+"""Marks, locks and a RocketMQ that runs: who stopped cleanly is believed, a reader beside a writer disturbs none."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.interop.oracle import Oracle, OracleError
 from tests.interop.views import Tally, of_oracle, of_ours
 
 pytestmark = pytest.mark.java
+
 
 BODIES = [b"%03d" % n * 80 for n in range(150)]
 
@@ -122,3 +124,46 @@ def test_a_rocketmq_that_starts_beside_us_costs_nothing(
         tally.same(live, of_ours(ours))
     with Oracle(version) as alone, alone.open(path, SMALL) as theirs:
         tally.same(of_oracle(theirs.dump()), live)
+
+
+MESSAGES = 3_000
+CHUNK = 20
+
+
+def test_each_message_once_and_in_order(oracle: Oracle, tally: Tally, tmp_path: Path) -> None:
+    """While RocketMQ rolls log, queue and index files under the reader."""
+    path = tmp_path / "store"
+    sent = [
+        Sent(queue_id=n % 2, body=b"%06d" % n + b"." * (n % 400), properties=(("KEYS", f"k{n}"),))
+        for n in range(MESSAGES)
+    ]
+    failures: list[BaseException] = []
+    with oracle.open(path, SMALL) as theirs:
+        theirs.put([sent[0].for_oracle(), sent[1].for_oracle()])
+        theirs.settle()
+
+        def write() -> None:
+            try:
+                for at in range(2, MESSAGES, CHUNK):
+                    theirs.put([one.for_oracle() for one in sent[at : at + CHUNK]])
+            except BaseException as error:
+                failures.append(error)
+
+        writer = threading.Thread(target=write)
+        with rocketstore.open(path, "r", config=config_of(SMALL)) as ours:
+            writer.start()
+            seen: dict[int, list[bytes]] = {0: [], 1: []}
+            with ours.consumer("Orders") as consumer:
+                for message in consumer.follow(timeout_s=30):
+                    seen[message.queue_id].append(message.body)
+                    if sum(map(len, seen.values())) == MESSAGES:
+                        break
+            writer.join()
+            assert failures == []
+            for queue_id, bodies in seen.items():
+                assert bodies == [one.body for one in sent if one.queue_id == queue_id]
+            theirs.settle()
+            assert [m.body for m in ours.query("Orders", f"k{MESSAGES - 1}")] == [sent[-1].body]
+            view = of_oracle(theirs.dump())
+            assert view.end > 5 * int(SMALL["mappedFileSizeCommitLog"])
+            tally.same(view, of_ours(ours))

@@ -1,9 +1,14 @@
-"""A copy of a running broker has its topics, groups and offsets, as RocketMQ's own classes say them."""
+"""What a copy of a running broker has beside its log, and what a stream of Spark reads of it."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 import struct
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,16 +17,24 @@ import pytest
 
 import rocketstore
 from rocketstore import Store
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.replication import Master, Replica, promote
 from rocketstore.replication.broker.answers import delay_offsets
 from rocketstore.replication.broker.frames import Answer, AnswerReader
 from rocketstore.replication.broker.side_files import DELAY_OFFSETS
+from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.stream_progress import Progress
 from tests.interop.broker_oracle import FILES, JavaBroker
+from tests.interop.messages import SMALL
+from tests.interop.oracle import Oracle
+from tests.interop.test_replication_from_java import java_master, put_part
+from tests.support.copies import store_is_there
+from tests.support.paths import ROOT
 from tests.support.small_store import engine_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.java
+
 
 SOON = timedelta(milliseconds=100)
 SHAPE: dict[str, Any] = {
@@ -177,3 +190,63 @@ def test_a_promoted_copy_delivers_what_the_broker_had_not(version: str, tmp_path
 
         wait_until(delivered, lambda: repr(bodies))
         assert sorted(bodies) == sorted(b"soon %d" % number for number in range(25))
+
+
+def test_a_stream_reads_each_message_of_a_master_once(oracle: Oracle, tmp_path: Path) -> None:
+    """Also those that come while it reads, and after the copy was killed and began again."""
+    copy = tmp_path / "copy"
+    with java_master(oracle, tmp_path / "java") as (master, address):
+        put_part(master, 0)
+        with _following(address, copy):
+            wait_until(lambda: store_is_there(copy))
+            stream = Progress(ReadOptions.parse(_options(copy), stream=True))
+            reading = _Reading(stream)
+            put_part(master, 1)
+            wait_until(lambda: reading.goes_on() >= 600)
+        put_part(master, 2)
+        with _following(address, copy):
+            wait_until(lambda: reading.goes_on() >= 900)
+        stream.close()
+    assert [body.rstrip(b".") for body in reading.bodies] == [
+        b"%d/%06d" % (part, number) for part in range(3) for number in range(300)
+    ]
+
+
+class _Reading:
+    """What micro-batches had, one after the other; offsets go through a checkpoint's JSON."""
+
+    def __init__(self, stream: Progress) -> None:
+        self._stream, self._start = stream, stream.initial()
+        self.bodies: list[bytes] = []
+
+    def goes_on(self) -> int:
+        """Reads what came; how many there are."""
+        start = json.loads(json.dumps(self._start))
+        end = self._stream.latest(start)
+        if end != start:
+            scans, _ = self._stream.parts(start, end)
+            self.bodies += [bytes(body) for scan in scans for rows in scan for body in rows["body"]]
+            self._start = end
+        return len(self.bodies)
+
+
+def _options(copy: Path) -> dict[str, str]:
+    return {"path": str(copy), "startingOffsets": "earliest", "columns": "body"}
+
+
+@contextlib.contextmanager
+def _following(address: str, copy: Path) -> Iterator[None]:
+    """`rocketstore follow`, which is killed at the end of the block."""
+    size = SMALL["mappedFileSizeCommitLog"]
+    words = ("follow", address, copy, "--protocol", "rocketmq", "--segment-bytes", size)
+    with (
+        open(copy.with_suffix(".log"), "ab") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "rocketstore", *map(str, words)],
+            stdout=log, stderr=log, cwd=ROOT,
+        ) as child,
+    ):  # fmt: skip
+        try:
+            yield
+        finally:
+            child.kill()

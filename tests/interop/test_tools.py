@@ -1,10 +1,11 @@
-"""What our commands write of a store with a broker's own sizes: RocketMQ opens it, and does nothing to it."""
+"""What our commands and a compaction write, of a store with a broker's own sizes: RocketMQ opens it, and serves it."""
 
 from __future__ import annotations
 
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +19,11 @@ from tests.interop.exchange import assert_sound, put_ours, put_theirs
 from tests.interop.messages import SMALL, Sent, config_of
 from tests.interop.oracle import Oracle, since
 from tests.interop.test_marks import image, plain
+from tests.interop.test_repair import messages_of
 from tests.interop.views import Tally, View, of_oracle, of_ours
 
 pytestmark = pytest.mark.java
+
 
 #: 20 units a queue file, index files of 50 slots and 200 entries: no size of these is a default.
 OWN: dict[str, Any] = {
@@ -167,3 +170,52 @@ def test_rocketmq_opens_what_a_command_wrote(
         wanted = {at for at, m in view.messages().items() if m["properties"].get("TAGS") == tag}
         assert {m["physical_offset"] for m in found} == (wanted if since(version, "5.4") else set())
     assert_sound(path, OWN)
+
+
+@pytest.mark.parametrize("keep_offsets", [True, False])
+@pytest.mark.parametrize("crashed", [False, True])
+def test_rocketmq_reads_a_compacted_store(
+    oracle: Oracle,
+    version: str,
+    tally: Tally,
+    tmp_path: Path,
+    rng: random.Random,
+    crashed: bool,
+    keep_offsets: bool,
+) -> None:
+    """RocketMQ 5 looks for the minimum of a queue by halving, which gaps mislead: it hides the first
+    messages of a queue, in its first file."""
+    into = tmp_path / "into"
+    with rocketstore.open(tmp_path / "store", config=config_of(SMALL)) as store:
+        for number in range(300):
+            properties = (("KEYS", f"k{rng.randrange(150)}"), ("TAGS", "a"))
+            body = rng.randbytes(rng.randrange(40, 600)) if number % 9 else b""
+            Sent(body=body, properties=properties, queue_id=number % 3).put(store)
+        store.wait_flushed(store.end_offset)
+        [topic] = store.topics()
+        report = store.compact(topic, into=into, grace=timedelta(0), keep_offsets=keep_offsets)
+    assert 0 < report.tombstones_dropped < report.kept < 150
+    assert bool(report.skipped_offsets) == keep_offsets
+    if crashed:
+        (into / "abort").touch()
+        (into / "checkpoint").unlink()
+    with rocketstore.open(into, "r", config=config_of(SMALL)) as ours:
+        end = ours.end_offset
+        seen = of_ours(ours)
+    expected = {
+        at: (topic, one["queue_id"], one["queue_offset"]) for at, one in seen.messages().items()
+    }
+    assert len(expected) == report.kept
+    for _ in range(2):
+        with oracle.open(into, SMALL) as theirs:
+            dump = theirs.dump()
+        assert dump["max_offset"] == end
+        found = {at: one[:3] for at, one in messages_of(dump).items()}
+        if keep_offsets and not version.startswith("4."):
+            first = {q["queue_id"]: q["min"] for q in dump["queues"]}
+            hidden = {at: one for at, one in expected.items() if one[2] < first[one[1]]}
+            assert found == {at: one for at, one in expected.items() if at not in hidden}
+            continue
+        assert found == expected
+    tally.scenarios += 1
+    tally.messages += len(expected)

@@ -23,6 +23,7 @@ FILE, OTHER, FOLDER = 11, 12, 2
 END = 1 << 62
 
 
+@pytest.mark.proof
 def test_images_of_every_workload(tmp_path: Path, random_seed: int) -> None:
     """D-06 D-17 D-18 D-20 D-21 D-22 D-23 D-27 D-29: nothing acknowledged is lost, nothing comes back,
     there are no holes, and every image opens."""

@@ -50,10 +50,9 @@ def test_topics_and_keys_are_legal(topics: Any) -> None:
 
 @pytest.mark.proof
 def test_all_parts_with_three_kills(
-    topics: Any, tmp_path: Path, random_seed: int, capsys: pytest.CaptureFixture[str]
+    topics: Any, random_seed: int, capsys: pytest.CaptureFixture[str], root: Path
 ) -> None:
-    store = tmp_path / "store"
-    assert demo.run(store, topics, 3, random_seed) == 0
+    assert demo.run(root, topics, 3, random_seed) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"seed of the kills: {random_seed}")
     found = {line[:24].strip(): line for line in lines[1:6]}
@@ -62,18 +61,17 @@ def test_all_parts_with_three_kills(
     ]
     for part in ("put source lines", "read by group", "read by key"):
         assert " 191 messages" in found[part]
-    assert f"3 writers killed, 0 lost, 0 wrong; the store is in {store}" in lines[-1]
-    assert demo.run(store, {}, 0, random_seed) == 0, "a demo replaces its own store"
+    assert f"3 writers killed, 0 lost, 0 wrong; the store is in {root}" in lines[-1]
+    assert demo.run(root, {}, 0, random_seed) == 0, "a demo replaces its own store"
 
 
 def test_writers_killed_while_they_open_lose_nothing(
-    tmp_path: Path, random_seed: int, monkeypatch: pytest.MonkeyPatch
+    random_seed: int, monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
-    path = tmp_path / "store"
-    with rocketstore.open(path, durability="os", commit_log_file_size_bytes=1 << 20) as store:
+    with rocketstore.open(root, durability="os", commit_log_file_size_bytes=1 << 20) as store:
         store.writer("other").put(b"makes the first file")
     monkeypatch.setattr(demo, "OPENING_EVERY", 1)
-    found = added(demo.kill_writers(path, 3, random.Random(random_seed)))
+    found = added(demo.kill_writers(root, 3, random.Random(random_seed)))
     assert (found.lost, found.wrong) == (0, 0)
 
 

@@ -75,34 +75,32 @@ def test_stores_are_closed_at_the_end(tmp_path: Path, end: str, code: int) -> No
         assert found(tmp_path / name) == ("clean", list(range(50)))
 
 
-def test_what_a_script_does_at_its_own_exit_comes_first(tmp_path: Path) -> None:
-    program = """
+#: What a script does, its stop, what is there afterwards.
+ENDS: dict[str, tuple[str, str, list[int]]] = {
+    "what a script does at its own exit comes first": (
+        """
 store = opened("a")
 def last():
     store.writer("Orders").put(b"0:")
 atexit.register(last)
-"""
-    ended = run(tmp_path, program)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert found(tmp_path / "a") == ("clean", [0])
-
-
-def test_a_handler_that_was_registered_before_the_open_comes_first_too(tmp_path: Path) -> None:
-    """The import counts, not the first use of `rocketstore.open`, which loads the engine."""
-    program = """
+""",
+        "clean",
+        [0],
+    ),
+    # The import counts, not the first use of `rocketstore.open`, which loads the engine.
+    "a handler that was registered before the open comes first": (
+        """
 def last():
     store.writer("Orders").put(b"0:")
 atexit.register(last)
 store = opened("a")
-"""
-    ended = run(tmp_path, program)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert found(tmp_path / "a") == ("clean", [0])
-
-
-def test_threads_that_go_on_until_the_end_are_left_in_peace(tmp_path: Path) -> None:
-    """A daemon that follows is not told of a closed store: nobody asked it to end."""
-    program = """
+""",
+        "clean",
+        [0],
+    ),
+    # A daemon that follows is not told of a closed store: nobody asked it to end.
+    "threads that go on until the end are left in peace": (
+        """
 store = opened("a")
 store.writer("Orders").put(b"0:")
 seen = threading.Event()
@@ -111,10 +109,70 @@ def follow():
         seen.set()
 threading.Thread(target=follow, daemon=True).start()
 assert seen.wait(20)
-"""
+""",
+        "clean",
+        [0],
+    ),
+    # By a daemon, which the end of the interpreter would stop in the middle.
+    "a close that goes on is waited for": (
+        """
+store = opened("a")
+store.writer("Orders").put(b"0:")
+checkpointer = parts(store).checkpointer
+begun, close_clean = threading.Event(), checkpointer.close_clean
+def slowly():
+    begun.set()
+    time.sleep(0.5)
+    return close_clean()
+checkpointer.close_clean = slowly
+threading.Thread(target=store.close, daemon=True).start()
+assert begun.wait(20)
+""",
+        "clean",
+        [0],
+    ),
+    "a store that has failed is not waited for": (
+        """
+logging.disable()
+store = opened("a")
+store.writer("Orders").put(b"0:")
+parts(store).checkpointer._on_failure(OSError(5, "pulled the plug"))
+""",
+        "unclean",
+        [0],
+    ),
+    # Not even one that Python does not know of.
+    "a forked child closes nothing at its end": (
+        """
+import ctypes, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of such a fork
+store = opened("a")
+writer = store.writer("Orders")
+writer.put(b"0:")
+sys.setswitchinterval(0.5)  # tests.support.forking.unasked_gil
+for fork in (os.fork, ctypes.PyDLL(None).fork):
+    time.sleep(0.02)
+    pid = fork()
+    if pid == 0:
+        sys.exit(7)
+    began = time.monotonic()
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert time.monotonic() - began < 20
+assert (Path(engine_of(store).path) / "abort").exists()
+writer.put(b"1:")
+""",
+        "clean",
+        [0, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize(("program", "mode", "numbers"), ENDS.values(), ids=ENDS)
+def test_an_end_without_close(tmp_path: Path, program: str, mode: str, numbers: list[int]) -> None:
     ended = run(tmp_path, program)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert found(tmp_path / "a") == ("clean", [0])
+    assert found(tmp_path / "a") == (mode, numbers)
 
 
 def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
@@ -136,64 +194,6 @@ parts(hanging).checkpointer._sync_queues = lambda: threading.Event().wait()
     assert ended.stderr.count("\n") == 1
     assert found(tmp_path / "a") == ("unclean", [0])
     assert found(tmp_path / "b") == ("clean", [0])
-
-
-def test_a_close_that_goes_on_is_waited_for(tmp_path: Path) -> None:
-    """By a daemon, which the end of the interpreter would stop in the middle."""
-    program = """
-store = opened("a")
-store.writer("Orders").put(b"0:")
-checkpointer = parts(store).checkpointer
-begun, close_clean = threading.Event(), checkpointer.close_clean
-def slowly():
-    begun.set()
-    time.sleep(0.5)
-    return close_clean()
-checkpointer.close_clean = slowly
-threading.Thread(target=store.close, daemon=True).start()
-assert begun.wait(20)
-"""
-    ended = run(tmp_path, program)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert found(tmp_path / "a") == ("clean", [0])
-
-
-def test_a_store_that_has_failed_is_not_waited_for(tmp_path: Path) -> None:
-    program = """
-logging.disable()
-store = opened("a")
-store.writer("Orders").put(b"0:")
-parts(store).checkpointer._on_failure(OSError(5, "pulled the plug"))
-"""
-    ended = run(tmp_path, program)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert found(tmp_path / "a") == ("unclean", [0])
-
-
-def test_a_forked_child_closes_nothing_at_its_end(tmp_path: Path) -> None:
-    """Not even one that Python does not know of."""
-    program = """
-import ctypes, warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of such a fork
-store = opened("a")
-writer = store.writer("Orders")
-writer.put(b"0:")
-sys.setswitchinterval(0.5)  # tests.support.forking.unasked_gil
-for fork in (os.fork, ctypes.PyDLL(None).fork):
-    time.sleep(0.02)
-    pid = fork()
-    if pid == 0:
-        sys.exit(7)
-    began = time.monotonic()
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 7
-    assert time.monotonic() - began < 20
-assert (Path(engine_of(store).path) / "abort").exists()
-writer.put(b"1:")
-"""
-    ended = run(tmp_path, program)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert found(tmp_path / "a") == ("clean", [0, 1])
 
 
 def test_nothing_is_kept_of_a_store_that_is_closed(tmp_path: Path, in_child: InChild) -> None:

@@ -15,13 +15,12 @@ OPTIONS = {**SMALL, "durability": "os"}
 
 
 @pytest.mark.parametrize("filled", [0, 50])
-def test_a_reader_sees_the_writers_that_come_later(tmp_path: Path, filled: int) -> None:
+def test_a_reader_sees_the_writers_that_come_later(filled: int, root: Path) -> None:
     """D-30: opened when nobody writes, after a clean stop."""
-    path = tmp_path / "store"
-    with rocketstore.open(path, **OPTIONS) as store:
+    with rocketstore.open(root, **OPTIONS) as store:
         for n in range(filled):
             store.writer("Orders").put(b"%d" % n)
-    reader = rocketstore.open(path, "r", **OPTIONS)
+    reader = rocketstore.open(root, "r", **OPTIONS)
     assert reader.recovery.mode == "clean"
     assert reader.end_offset == reader.dispatched_offset == reader.recovery.end
     seen: list[bytes] = []
@@ -38,7 +37,7 @@ def test_a_reader_sees_the_writers_that_come_later(tmp_path: Path, filled: int) 
     follower.start()
     number = filled
     for _ in range(3):
-        with rocketstore.open(path, **OPTIONS) as store:
+        with rocketstore.open(root, **OPTIONS) as store:
             for _ in range(400):
                 store.writer("Orders").put(b"%d" % number)
                 number += 1
@@ -49,12 +48,11 @@ def test_a_reader_sees_the_writers_that_come_later(tmp_path: Path, filled: int) 
     reader.close()
 
 
-def test_a_stopped_store_is_read_without_looking(tmp_path: Path) -> None:
+def test_a_stopped_store_is_read_without_looking(root: Path) -> None:
     """Its units are not compared with their records one by one."""
-    path = tmp_path / "store"
-    with rocketstore.open(path, **OPTIONS) as store:
+    with rocketstore.open(root, **OPTIONS) as store:
         end = [store.writer("Orders").put(b"%d" % n, keys="k") for n in range(300)][-1].end_offset
-    with rocketstore.open(path, "r", **OPTIONS) as reader:
+    with rocketstore.open(root, "r", **OPTIONS) as reader:
         assert reader.end_offset == reader.visible_offset == reader.dispatched_offset == end
         assert len(list(reader.consumer("Orders"))) == 300
         assert reader.max_queue_offset("Orders", 0) == 300

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore import BackpressureError, StoreClosedError
+from rocketstore import BackpressureError, Store, StoreClosedError
 from rocketstore._native.sync.durations import Durations
 from rocketstore.consuming import consumer_offsets
 from rocketstore.engine import tickets
@@ -79,71 +79,71 @@ def test_a_queue_that_a_handler_puts_to_first() -> None:
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["a new queue", "one with a directory"])
-def test_a_queue_that_a_handler_reads_first(tmp_path: Path, known: bool) -> None:
+@pytest.mark.store(durability="os")
+def test_a_queue_that_a_handler_reads_first(known: bool, store: Store) -> None:
     """One object, which all readers share with the dispatcher."""
-    with open_small(tmp_path, durability="os") as store:
-        queues: Any = engine_of(store)._queues
-        numbers = itertools.count()
-        number, found = 0, []
+    queues: Any = engine_of(store)._queues
+    numbers = itertools.count()
+    number, found = 0, []
 
-        def work() -> None:
-            nonlocal number
-            number = next(numbers)
-            if known:
-                queues._queues.setdefault("t", {})[number] = None
-            found.append((number, queues.add("t", number)))
+    def work() -> None:
+        nonlocal number
+        number = next(numbers)
+        if known:
+            queues._queues.setdefault("t", {})[number] = None
+        found.append((number, queues.add("t", number)))
 
-        def handle() -> None:
-            found.append((number, queues.get("t", number) or queues.add("t", number)))
-            queues.add("other", number)
-            assert {"t", "other"} >= {*queues.topics()}
+    def handle() -> None:
+        found.append((number, queues.get("t", number) or queues.add("t", number)))
+        queues.add("other", number)
+        assert {"t", "other"} >= {*queues.topics()}
 
-        assert at_each_line(consume_queue_store, work, handle) > 20
-        assert all(queue is queues.get("t", n) for n, queue in found)
-        assert not queues._making
-
-
-def test_queues_that_a_handler_adds_while_they_are_gone_through(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="os") as store:
-        queues: Any = engine_of(store)._queues
-
-        def look() -> None:
-            queues._queues.clear()
-            queues.add("t", 0)
-            queues.add("t", 1)
-            assert {queue.queue_id for queue in queues.all()} >= {0, 1}
-            assert len(queues.asked_for()) >= 2
-            assert queues.digest()[0] >= 2
-
-        lines = at_each_line(
-            consume_queue_store, look, lambda: (queues.add("t", 2), queues.add("late", 0))
-        )
-        assert lines > 30
-        queues.add("t", 3)
-        assert queues.digest()[0] == len(queues) == 3
+    assert at_each_line(consume_queue_store, work, handle) > 20
+    assert all(queue is queues.get("t", n) for n, queue in found)
+    assert not queues._making
 
 
-def test_a_handler_dispatches_nothing_inside_a_dispatch(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="os") as store:
-        worker: Any = engine_of(store)._dispatcher
-        worker.stop()
-        topics = map(str, itertools.count())
-        reached: list[int] = []
+@pytest.mark.store(durability="os")
+def test_queues_that_a_handler_adds_while_they_are_gone_through(store: Store) -> None:
+    queues: Any = engine_of(store)._queues
 
-        def work() -> None:
-            store.writer(next(topics)).put(b"x")
-            assert worker.catch_up(store.end_offset) == store.end_offset
-            reached.append(engine_of(store).positions.dispatched)
+    def look() -> None:
+        queues._queues.clear()
+        queues.add("t", 0)
+        queues.add("t", 1)
+        assert {queue.queue_id for queue in queues.all()} >= {0, 1}
+        assert len(queues.asked_for()) >= 2
+        assert queues.digest()[0] >= 2
 
-        def handle() -> None:
-            with worker._service.turn() as inside:
-                before = engine_of(store).positions.dispatched
-            reached.append(worker.catch_up(store.end_offset))
-            assert reached[-1] == (before if inside else store.end_offset)
+    lines = at_each_line(
+        consume_queue_store, look, lambda: (queues.add("t", 2), queues.add("late", 0))
+    )
+    assert lines > 30
+    queues.add("t", 3)
+    assert queues.digest()[0] == len(queues) == 3
 
-        assert at_each_line(dispatcher, work, handle) > 30
-        assert reached == sorted(reached)
-        assert all(len(everything(store, topic)) == 1 for topic in store.topics())
+
+@pytest.mark.store(durability="os")
+def test_a_handler_dispatches_nothing_inside_a_dispatch(store: Store) -> None:
+    worker: Any = engine_of(store)._dispatcher
+    worker.stop()
+    topics = map(str, itertools.count())
+    reached: list[int] = []
+
+    def work() -> None:
+        store.writer(next(topics)).put(b"x")
+        assert worker.catch_up(store.end_offset) == store.end_offset
+        reached.append(engine_of(store).positions.dispatched)
+
+    def handle() -> None:
+        with worker._service.turn() as inside:
+            before = engine_of(store).positions.dispatched
+        reached.append(worker.catch_up(store.end_offset))
+        assert reached[-1] == (before if inside else store.end_offset)
+
+    assert at_each_line(dispatcher, work, handle) > 30
+    assert reached == sorted(reached)
+    assert all(len(everything(store, topic)) == 1 for topic in store.topics())
 
 
 def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
@@ -180,53 +180,53 @@ def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
     assert sorted(heard) == ["handler"] * lines + ["t"] * (lines + 1)
 
 
-def test_a_handler_gives_a_group_back_inside_a_commit(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os")
+def test_a_handler_gives_a_group_back_inside_a_commit(store: Store) -> None:
     """As SIGTERM's handler does that closes the consumer: what was interrupted stores all or says that it stores
     nothing. A commit of the handler's own is refused, not lost."""
-    with open_small(tmp_path, durability="os") as store:
-        for _ in range(4):
-            store.writer("t").put_batch([b"x"] * 20)
-        consumer = store.consumer("t", group="g")
-        stored: Any = engine_of(store).offsets
-        refused, kept = 0, 0
-        stored_nothing, stored_all = 0, 0
+    for _ in range(4):
+        store.writer("t").put_batch([b"x"] * 20)
+    consumer = store.consumer("t", group="g")
+    stored: Any = engine_of(store).offsets
+    refused, kept = 0, 0
+    stored_nothing, stored_all = 0, 0
 
-        class Owner:
-            pass
+    class Owner:
+        pass
 
-        def handle() -> None:
-            nonlocal refused, kept
-            owner = Owner()
-            stored.claim("t", "other", owner)
-            assert "other" not in stored.groups("t")
-            stored.release("t", "other", owner)
-            stored.release("t", "g", consumer)
-            try:
-                stored.commit("t", "mine", {0: kept + 1}, 0, lambda _: None)
-                kept += 1
-            except BackpressureError:
-                refused += 1
+    def handle() -> None:
+        nonlocal refused, kept
+        owner = Owner()
+        stored.claim("t", "other", owner)
+        assert "other" not in stored.groups("t")
+        stored.release("t", "other", owner)
+        stored.release("t", "g", consumer)
+        try:
+            stored.commit("t", "mine", {0: kept + 1}, 0, lambda _: None)
+            kept += 1
+        except BackpressureError:
+            refused += 1
 
-        def work() -> None:
-            nonlocal stored_nothing, stored_all
-            stored.claim("t", "g", consumer)
-            before = stored.get("t", "g")
-            assert consumer.poll(1)
-            try:
-                consumer.commit()
-            except StoreClosedError:
-                assert stored.get("t", "g") == before
-                stored_nothing += 1
-            else:
-                assert stored.get("t", "g") == consumer.positions
-                stored_all += 1
+    def work() -> None:
+        nonlocal stored_nothing, stored_all
+        stored.claim("t", "g", consumer)
+        before = stored.get("t", "g")
+        assert consumer.poll(1)
+        try:
+            consumer.commit()
+        except StoreClosedError:
+            assert stored.get("t", "g") == before
+            stored_nothing += 1
+        else:
+            assert stored.get("t", "g") == consumer.positions
+            stored_all += 1
 
-        lines = at_each_line(consumer_offsets, work, handle)
-        assert (refused > 10, kept > 10, refused + kept) == (True, True, lines)
-        assert consumer.positions == {0: lines + 1}
-        assert (stored_nothing > 10, stored_all > 10) == (True, True)
-        assert stored.get("t", "mine") == {0: kept}
-        consumer.close()
+    lines = at_each_line(consumer_offsets, work, handle)
+    assert (refused > 10, kept > 10, refused + kept) == (True, True, lines)
+    assert consumer.positions == {0: lines + 1}
+    assert (stored_nothing > 10, stored_all > 10) == (True, True)
+    assert stored.get("t", "mine") == {0: kept}
+    consumer.close()
 
 
 def test_callbacks_that_a_handler_asks_for(tmp_path: Path) -> None:
@@ -253,30 +253,30 @@ def test_callbacks_that_a_handler_asks_for(tmp_path: Path) -> None:
     assert not any(ticket._callbacks for ticket in asked)
 
 
-def test_ids_that_a_handler_puts_too(tmp_path: Path) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=1 << 16)
+def test_ids_that_a_handler_puts_too(store: Store) -> None:
     """The same id is refused where its own thread is putting it; any other is stored."""
-    with open_small(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
-        writer = store.writer("t", durability="memory")
-        numbers = itertools.count()
-        number, refused, inner = 0, 0, 0
+    writer = store.writer("t", durability="memory")
+    numbers = itertools.count()
+    number, refused, inner = 0, 0, 0
 
-        def work() -> None:
-            nonlocal number
-            number = next(numbers)
+    def work() -> None:
+        nonlocal number
+        number = next(numbers)
+        writer.put(b"x", unique_id=f"id-{number}")
+
+    def handle() -> None:
+        nonlocal refused, inner
+        try:
             writer.put(b"x", unique_id=f"id-{number}")
+        except BackpressureError:
+            refused += 1
+        inner += 1
+        assert not writer.put(b"x", unique_id=f"inner-{inner}").duplicate
 
-        def handle() -> None:
-            nonlocal refused, inner
-            try:
-                writer.put(b"x", unique_id=f"id-{number}")
-            except BackpressureError:
-                refused += 1
-            inner += 1
-            assert not writer.put(b"x", unique_id=f"inner-{inner}").duplicate
-
-        lines = at_each_line(unique_ids, work, handle)
-        assert lines > 20 and 0 < refused < lines
-        store.flush()
-        found = [message.unique_id for message in everything(store, "t")]
-        assert len(set(found)) == len(found) == number + 1 + inner
-        assert not engine_of(store).unique_ids._turns
+    lines = at_each_line(unique_ids, work, handle)
+    assert lines > 20 and 0 < refused < lines
+    store.flush()
+    found = [message.unique_id for message in everything(store, "t")]
+    assert len(set(found)) == len(found) == number + 1 + inner
+    assert not engine_of(store).unique_ids._turns

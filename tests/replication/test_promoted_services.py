@@ -22,8 +22,8 @@ from rocketstore import Store
 from rocketstore.config import StoreConfig
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
-from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.recovery.progress import order_cut
 from rocketstore.replication import promote
 from rocketstore.services.transactions.commit_records import PROGRESS_GROUP, TOPIC
 from rocketstore.services.transactions.transactions import Transaction

@@ -23,7 +23,7 @@ FAULTS = (
     (
         Fault(
             "believe_a_minimum_above_the_end",
-            f"{RECOVERY}/fingerprint.py",
+            "rocketstore/log/commitlog/checkpoint.py",
             (("if own.minimum > own.flushed:", "if False:"),),
         ),
         "tests/api/opens/test_false_checkpoints.py",

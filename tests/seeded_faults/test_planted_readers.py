@@ -84,7 +84,7 @@ FAULTS = (
                 ),
             ),
         ),
-        "tests/spark/sink/test_reused_versions.py::test_other_rows_are_an_error",
+        "tests/spark/sink/test_versions.py::test_other_rows_are_an_error",
     ),
 )
 

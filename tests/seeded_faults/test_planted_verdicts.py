@@ -120,7 +120,7 @@ FAULTS = (
             "rocketstore/shipping.py",
             (("                bad[start] = without_frames(error)\n", ""),),
         ),
-        ("tests/archive/test_shipping_damage.py",),
+        ("tests/archive/test_damage.py",),
     ),
     (
         Fault(

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from rocketstore import Store
 from rocketstore.cli.app import cli
-from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.recovery.progress import order_cut
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import NOW_MS, bodies
 from tests.support.small_store import open_small

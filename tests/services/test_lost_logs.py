@@ -20,11 +20,10 @@ import pytest
 import rocketstore
 from rocketstore import Store
 from rocketstore.errors import TransactionSettledError
-from rocketstore.log.commitlog.checkpoint import CheckpointFile
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.commitlog.checkpoint import CheckpointFile, lost_its_end
 from rocketstore.log.layout.log_place import place_in, stands
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.recovery.fingerprint import lost_its_end
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.services.delay import timer_file
 from rocketstore.services.delay.timer_table import TimerTable
 from rocketstore.services.transactions.half_messages import OP_TOPIC

@@ -18,7 +18,7 @@ import rocketstore
 from rocketstore import ConfigError, Retention
 from rocketstore._native.os import syscalls
 from rocketstore.engine.open_options import SYSTEM_CLOCK
-from rocketstore.log.layout.atomic_files import unlink_if_there
+from rocketstore.log.layout.state_files import unlink_if_there
 from rocketstore.log.mapped_files import second_names
 from rocketstore.services.retention import keeper
 from rocketstore.testing import ManualClock

@@ -1,18 +1,26 @@
-"""Each rule by itself, and together: plans out of facts, without a store."""
+"""What `Retention` takes and refuses; each rule by itself, and together, without a store; a clock that is stepped."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rocketstore import Retention, RetentionPlan
+from rocketstore import ConfigError, Retention, RetentionPlan
+from rocketstore.services.retention import keeper
 from rocketstore.services.retention.holds import Hold
+from rocketstore.services.retention.keeper import BELIEVED_AFTER_MS, AgeClock
 from rocketstore.services.retention.plan import DiskUse, Facts, Segment, cut_at, decide
+from rocketstore.testing import ManualClock
+from rocketstore.values.clock import SystemClock
+from tests.support.small_store import SEGMENT, open_small
 
 pytestmark = pytest.mark.quick
+
 
 HOUR_MS = 3_600_000
 HOUR = datetime.timedelta(hours=1)
@@ -151,3 +159,180 @@ def test_a_plan_that_was_carried_out_in_part() -> None:
     plan = cut_at(decide(Retention(max_bytes=500), facts()), 200)
     assert gone(plan) == 2
     assert plan.segments[2].reasons == ("not yet on the disk, or not yet in its queue",)
+
+
+DAY = datetime.timedelta(days=1)
+
+
+def test_what_it_keeps() -> None:
+    rule = Retention(
+        max_age=DAY,
+        hours=[2, 3, 3],
+        disk_watermarks=(0.7, 0.8),
+        keep_unconsumed_by=["b", "a", "b"],
+        emergency_watermark=0.95,
+    )
+    assert rule.hours == {2, 3}
+    assert rule.keep_unconsumed_by == ("a", "b")
+    assert rule == pickle.loads(pickle.dumps(rule))
+    assert hash(rule) == hash(dataclasses.replace(rule))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        rule.max_bytes = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "remedy"),
+    [
+        ("max_age", (7, "7d", datetime.timedelta(), -DAY), "a timedelta above 0, such as"),
+        ("max_bytes", (0, -1, 1.5, True, "1G"), "a whole number of bytes above 0"),
+        (
+            "disk_watermarks",
+            (0.8, (0.8,), (0.8, 0.7), (0.8, 0.8), (0, 0.5), (75, 85), (0.5, float("nan")), "ab"),
+            "75 % is 0.75",
+        ),
+        ("hours", ([], "04", {24}, {-1}, {2.0}, {True}, 4), "whole local hours from 0 to 23"),
+        (
+            "keep_unconsumed_by",
+            ([], 5, [""], [1], {"a": 1}, b"a"),
+            'names of consumer groups, such as ["billing"]',
+        ),
+        ("keep_unconsumed_by", ("billing",), "one group is ['billing']"),
+        ("keep_unshipped", (1, "s3://lake", None), "True or False"),
+        ("emergency_watermark", (0, 1.1, 95, "x", True), "a fraction above 0 and up to 1"),
+        ("check_every", (5, DAY * 2, datetime.timedelta(), None), "10 milliseconds to 1 day"),
+    ],
+)
+def test_wrong_values(field: str, values: tuple[Any, ...], remedy: str) -> None:
+    for value in values:
+        given = {"max_age": DAY, field: value}
+        with pytest.raises(ConfigError) as caught:
+            Retention(**given)
+        assert caught.value.field == field
+        assert caught.value.value == value or value != value or field == "disk_watermarks"
+        assert remedy in str(caught.value)
+
+
+def test_wrong_combinations() -> None:
+    for given, field, remedy in (
+        ({}, "max_age", "give max_age, max_bytes or disk_watermarks"),
+        ({"keep_unshipped": True}, "max_age", "nothing would ever go"),
+        ({"max_bytes": 1, "hours": {3}}, "hours", "give max_age"),
+        (
+            {"disk_watermarks": (0.5, 0.9), "emergency_watermark": 0.9},
+            "emergency_watermark",
+            "above the high disk watermark, 0.9",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=remedy) as caught:
+            Retention(**given)
+        assert caught.value.field == field
+
+
+@pytest.mark.parametrize("value", [{"audit": Retention(max_age=DAY)}, "7d", 7, True])
+def test_an_open_takes_one_rule(tmp_path: Path, value: Any) -> None:
+    remedy = "ship the segments to an archive" if isinstance(value, dict) else "rocketstore.Ret"
+    with pytest.raises(ConfigError, match=remedy) as caught:
+        open_small(tmp_path / "s", retention=value)
+    assert caught.value.field == "retention"
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_reader_keeps_nothing(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    with pytest.raises(ConfigError, match="a reader removes nothing"):
+        open_small(tmp_path, "r", retention=Retention(max_age=DAY))
+
+
+def test_a_bound_below_one_segment(tmp_path: Path) -> None:
+    """The store is closed again."""
+    with pytest.raises(ConfigError, match=f"at least one segment, which has {SEGMENT} bytes here"):
+        open_small(tmp_path, retention=Retention(max_bytes=SEGMENT - 1))
+    open_small(tmp_path, retention=Retention(max_bytes=SEGMENT)).close()
+
+
+YEAR = 365 * 24 * HOUR_MS
+
+
+class Times(SystemClock):
+    """A wall clock that is set, and a steady clock that goes on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall, self.steady = 50 * YEAR, 7 * HOUR_MS
+        super().__init__(lambda: self.wall)
+        monkeypatch.setattr(keeper, "steady_ms", lambda: self.steady)
+
+    def pass_ms(self, span: int) -> None:
+        self.wall += span
+        self.steady += span
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> Times:
+    return Times(monkeypatch)
+
+
+def test_it_goes_on_with_the_wall_clock(times: Times) -> None:
+    ages = AgeClock(times, times.wall - HOUR_MS, 2 * HOUR_MS)
+    for _ in range(100):
+        times.pass_ms(HOUR_MS)
+        times.wall += 300  # as time servers correct it
+        assert ages.now_ms() == times.wall
+    assert not ages.doubted
+
+
+def test_a_step_ahead_is_believed_after_an_hour(times: Times) -> None:
+    ages = AgeClock(times, times.wall, HOUR_MS)
+    before = times.wall
+    times.wall += YEAR
+    assert ages.now_ms() == before
+    assert ages.doubted
+    times.pass_ms(BELIEVED_AFTER_MS - 1)
+    assert ages.now_ms() == before + BELIEVED_AFTER_MS - 1
+    times.pass_ms(1)
+    assert ages.now_ms() == before + BELIEVED_AFTER_MS or ages.now_ms() == times.wall
+    assert ages.now_ms() == times.wall
+    assert not ages.doubted
+
+
+def test_a_step_that_is_taken_back_was_nothing(times: Times) -> None:
+    ages = AgeClock(times, times.wall, HOUR_MS)
+    for _ in range(5):  # the hour begins again each time
+        times.wall += YEAR
+        assert ages.now_ms() == times.wall - YEAR
+        times.pass_ms(BELIEVED_AFTER_MS // 2)
+        assert ages.now_ms() == times.wall - YEAR
+        times.wall -= YEAR
+        assert ages.now_ms() == times.wall
+
+
+def test_a_step_back_is_followed_at_once(times: Times) -> None:
+    ages = AgeClock(times, times.wall, HOUR_MS)
+    times.wall -= YEAR
+    assert ages.now_ms() == times.wall
+    times.wall += YEAR  # and the way back is a step ahead
+    assert ages.now_ms() == times.wall - YEAR
+
+
+def test_a_clock_far_ahead_of_the_newest_message(times: Times) -> None:
+    """As of a machine that starts in another year; or the store was idle for that long."""
+    newest = times.wall - YEAR
+    ages = AgeClock(times, newest, HOUR_MS)
+    assert ages.now_ms() == newest
+    times.pass_ms(BELIEVED_AFTER_MS)
+    assert ages.now_ms() in (times.wall, newest + BELIEVED_AFTER_MS)
+    assert ages.now_ms() == times.wall
+    for known in (
+        AgeClock(times, None, HOUR_MS),
+        AgeClock(times, newest, None),
+        AgeClock(times, newest, 2 * YEAR),
+    ):
+        assert known.now_ms() == times.wall
+
+
+def test_a_clock_that_is_moved_by_hand_is_believed() -> None:
+    clock = ManualClock(YEAR)
+    ages = AgeClock(clock, 5, HOUR_MS)
+    clock.advance(10 * YEAR / 1000)
+    assert ages.now_ms() == clock.now_ms() == 11 * YEAR
+    clock.set(YEAR)
+    assert ages.now_ms() == YEAR

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from rocketstore import Store
 from rocketstore.log.worker import Worker
 from tests.power_loss.oracle import leave
 from tests.support.copies import copy_if_there
-from tests.support.paths import ROOT
+from tests.support.forking import die, in_child
 from tests.support.small_store import engine_of, everything, open_still
 from tests.support.transactions import (
     ALL,
@@ -74,26 +72,6 @@ def test_a_stop_at_any_step_leaves_all_or_nothing(
             assert state(store) == want
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from rocketstore.services.transactions import commits
-from rocketstore.consuming import consumer_offsets
-from tests.support.small_store import engine_of
-from tests.support.transactions import open_small, work
-
-path, step = Path(sys.argv[1]), sys.argv[2]
-kill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-store = open_small(path, durability=sys.argv[3])
-if step == "journal":
-    engine_of(store).offsets._journal.add = kill
-elif step != "end":
-    setattr(commits.Commits, step, kill)
-work(store)
-kill()
-"""
-
-
 @pytest.mark.parametrize("durability", ["disk", "os"])
 @pytest.mark.parametrize(
     ("step", "want"),
@@ -103,9 +81,17 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(
     tmp_path: Path, step: str, want: Any, durability: str
 ) -> None:
     filled(tmp_path).close()
-    command = [sys.executable, "-c", KILLED, str(tmp_path), step, durability]
-    killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert killed.returncode == -9, killed.stderr
+
+    def killed() -> None:
+        store = open_small(tmp_path, durability=durability)
+        if step == "journal":
+            engine_of(store).offsets._journal.add = die  # type: ignore
+        elif step != "end":
+            setattr(commits.Commits, step, die)
+        work(store)
+        die()
+
+    assert in_child(killed) == -9
     with open_small(tmp_path) as store:
         found = state(store)
     # The bytes of a put that waits for the disk are not in the system before its flush begins.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
+import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore import TransactionSettledError, UnknownTransactionError
 from rocketstore.testing import ManualClock
-from tests.support.paths import ROOT
+from tests.support.forking import die, in_child
 from tests.support.small_store import everything, open_small
 
 service: Any = importlib.import_module("rocketstore.services.transactions.settling")
@@ -318,43 +317,27 @@ def test_many_threads_settle_each_once(tmp_path: Path) -> None:
         assert len(everything(store, OP)) == 60
 
 
-KILLED = """
-import os, signal, sys
-import rocketstore
-from rocketstore.services.transactions import settling
-from tests.support.small_store import open_small
-
-path, steps = sys.argv[1], int(sys.argv[2])
-real, made = settling.put_message, 0
-
-def counted(*arguments, **named):
-    global made
-    if made == steps:
-        if "flushed" in sys.argv:
-            store.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    made += 1
-    return real(*arguments, **named)
-
-settling.put_message = counted
-store = open_small(path)
-prepared = store.transactions.prepare("orders", b"paid", group="billing")
-prepared.commit()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
 @pytest.mark.parametrize("flushed", ["flushed", "not flushed"])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
 def test_a_kill_at_any_step_of_a_commit_delivers_one_copy(
     tmp_path: Path, steps: int, flushed: str
 ) -> None:
-    died = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "store"), str(steps), flushed],
-        cwd=ROOT,
-        check=False,
-    )
-    assert died.returncode == -9
+    def killed() -> None:
+        store = open_small(tmp_path / "store")
+        real, made = service.put_message, itertools.count()
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if next(made) == steps:
+                if flushed == "flushed":
+                    store.flush()
+                die()
+            return real(*arguments, **named)
+
+        service.put_message = counted
+        store.transactions.prepare("orders", b"paid", group="billing").commit()
+        die()
+
+    assert in_child(killed) == -9
     with open_small(tmp_path / "store") as store:
         listed = store.transactions.open()
         # The copy alone was promised to nobody: it may be lost with the process.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+import rocketstore
 from rocketstore import encode_frames
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.journal import Staged, sink_directory
+from tests.support.forking import die, in_child
 
 
 def column(texts: list[bytes]) -> tuple[np.ndarray, bytes]:
@@ -47,31 +45,22 @@ def stage_bodies(
     return Staged(str(path), len(bodies), tuple(chunks), topics=(topic,))
 
 
+def make(root: Path) -> None:
+    """A store of small files with one message."""
+    with rocketstore.open(
+        root, durability="os", index_enabled=False,
+        commit_log_file_size_bytes=16 * 1024, consume_queue_file_size_bytes=200,
+    ) as store:  # fmt: skip
+        store.writer("t", queue_id=0).put(b"first")
+
+
 def killed_at(step: str, root: Path, writer: str, version: int, files: list[Staged]) -> bool:
     """Commits in a child process that kills itself at `step`; False when it did not get there."""
-    work = {
-        "step": step,
-        "root": str(root),
-        "writer": writer,
-        "version": version,
-        "files": [[file.path, file.rows, file.chunks] for file in files],
-    }
-    done = subprocess.run(
-        [sys.executable, __file__, json.dumps(work)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
 
+    def step_done(now: str) -> None:
+        if now == step:
+            die()
 
-def main(work: dict[str, object]) -> None:
-    files = [Staged(p, r, tuple(map(tuple, c))) for p, r, c in work["files"]]  # type: ignore
-
-    def die(step: str) -> None:
-        if step == work["step"]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    commit(str(work["root"]), str(work["writer"]), int(str(work["version"])), files, on_step=die)
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    code = in_child(lambda: commit(str(root), writer, version, files, on_step=step_done))
+    assert code in (0, -signal.SIGKILL)
+    return code != 0

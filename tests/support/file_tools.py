@@ -39,15 +39,18 @@ class Calls:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[str, tuple[Any, ...]]] = []
         self.errors: dict[str, list[int | None]] = {}
-        self.kill_before: int | None = None
+        self._left: int | None = None
+        self._counted = ""
         self.opened: list[int] = []
         for name in CHANGES:
             monkeypatch.setattr(syscalls, name, self._wrap(name, getattr(syscalls, name)))
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
-            if self.kill_before is not None and len(self.seen) >= self.kill_before:
-                raise Killed
+            if self._left is not None:
+                if self._left == 0:
+                    raise Killed
+                self._left -= self._counted in ("", threading.current_thread().name)
             self.seen.append((name, arguments))
             queue = self.errors.get(name)
             if queue and (number := queue.pop(0)) is not None:
@@ -59,6 +62,15 @@ class Calls:
 
         return call
 
+    def kill_before(self, number: int, thread: str = "") -> None:
+        """The process dies before the call `number` from now on, counted from 0. `thread`: only calls of the
+        one with this name count, so that a number names the same call in every run."""
+        self._left, self._counted = number, thread
+
+    def live_on(self) -> None:
+        """The process dies no more."""
+        self._left = None
+
     def fail(self, name: str, *numbers: int | None) -> None:
         """The next calls of `name` fail with these errnos; None: that one works."""
         self.errors.setdefault(name, []).extend(numbers)
@@ -69,7 +81,7 @@ class Calls:
 
     def bury(self) -> None:
         """Closes what a killed process had open."""
-        self.kill_before = None
+        self.live_on()
         for fd in self.opened:
             with contextlib.suppress(OSError):
                 close_for_its_owner(fd)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-__all__ = ["fork", "unasked_gil"]
+__all__ = ["die", "fork", "in_child", "unasked_gil"]
 
 
 @contextlib.contextmanager
@@ -33,3 +35,22 @@ def fork() -> int:
     with unasked_gil(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+def die(*_: object, **__: object) -> None:
+    """In place of a step that a process does not live to do."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """How a forked child ended that did `work`: 0, 1 after an exception, -9 after `die`."""
+    child = fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

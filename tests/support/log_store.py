@@ -12,13 +12,18 @@ from typing import Any
 
 from rocketstore._native.format import codec
 from rocketstore._native.format.scanner import VERIFY_LENIENT, Message, read_message
-from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.commitlog.checkpoint import (
+    CheckpointFile,
+    OwnCheckpoint,
+    RocketmqCheckpoint,
+    discard_checkpoint,
+    fingerprint,
+)
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.layout.store_json import load_store_state, new_store_state, save_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import Access, MappedFileQueue
-from rocketstore.log.recovery.fingerprint import fingerprint
-from rocketstore.log.recovery.recovery import Marks, RecoveryReport, discard_checkpoint, recover
+from rocketstore.log.recovery.recovery import Marks, RecoveryReport, recover
 from tests.support.paths import STORES
 
 STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))

@@ -15,6 +15,7 @@ from rocketstore._native.format import codec
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.os.mapping import mapped_bytes, mapped_files
 from tests.support.forking import fork
+from tests.unit.unit_queue import Queue
 
 #: Bytes of the mapped file.
 SIZE = 5 * 4096 + 100
@@ -51,6 +52,12 @@ def file(path: Path) -> Iterator[MappedFile]:
     file = MappedFile.open(path, 81920, SIZE, "write")
     yield file
     file.close()
+
+
+@pytest.fixture
+def queue() -> Queue:
+    """Sixty units over a log of a few segments."""
+    return Queue()
 
 
 @pytest.fixture

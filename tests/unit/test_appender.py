@@ -109,27 +109,35 @@ def body_filling(free: int) -> bytes:
     return b"x" * (free - 92)
 
 
-def test_first_put_makes_the_first_segment() -> None:
+@pytest.fixture
+def owner() -> Owner:
+    """With one segment."""
+    return Owner()
+
+
+@pytest.fixture
+def writer(owner: Owner) -> Writer:
+    """Of the owner's log."""
+    return owner.writer()
+
+
+def test_first_put_makes_the_first_segment(owner: Owner) -> None:
     """S000-31 S000-67 S003-29: no file yet: one is made, the record stands at its start."""
-    owner = Owner()
     result = owner.writer().put(b"hello")
     assert (result.physical_offset, result.queue_offset, result.size) == (0, 0, 97)
     assert owner.record(0)["body"] == b"hello"
     assert owner.positions.wrote == 97
 
 
-def test_queue_offsets_rise_per_queue() -> None:
+def test_queue_offsets_rise_per_queue(owner: Owner) -> None:
     """S000-70 S001-72: the queue offset starts at 0 and belongs to one (topic, queue id)."""
-    owner = Owner()
     first, second = owner.writer(queue_id=0), owner.writer(queue_id=1)
     offsets = [w.put(b"b").queue_offset for w in (first, first, second, first)]
     assert offsets == [0, 1, 0, 2]
 
 
-def test_record_that_just_fits_does_not_roll() -> None:
+def test_record_that_just_fits_does_not_roll(owner: Owner, writer: Writer) -> None:
     """S000-75: record + 8 equal to the free bytes fits."""
-    owner = Owner()
-    writer = owner.writer()
     writer.put(body_filling(200))
     result = writer.put(body_filling(SEGMENT - 200 - 8))
     assert result.physical_offset == 200
@@ -137,10 +145,8 @@ def test_record_that_just_fits_does_not_roll() -> None:
     assert owner.rolls == 1  # only the first segment
 
 
-def test_one_byte_more_rolls_behind_a_blank() -> None:
+def test_one_byte_more_rolls_behind_a_blank(owner: Owner, writer: Writer) -> None:
     """S000-20 S000-34 S000-75 S001-47 S001-75 S004-68: blank over the rest, record in the next file."""
-    owner = Owner()
-    writer = owner.writer()
     writer.put(body_filling(200))
     result = writer.put(body_filling(SEGMENT - 200 - 7))
     assert result.physical_offset == SEGMENT
@@ -157,10 +163,8 @@ def test_smallest_blank_has_eight_bytes() -> None:
     assert struct.unpack(">iI", owner.segments[0].read(SEGMENT - 8, 8)) == (8, 0xCBD43194)
 
 
-def test_record_larger_than_a_segment_changes_nothing() -> None:
+def test_record_larger_than_a_segment_changes_nothing(owner: Owner, writer: Writer) -> None:
     """K-20: refused up front instead of burning two files."""
-    owner = Owner()
-    writer = owner.writer()
     writer.put(b"a")
     before = owner.positions.wrote
     with pytest.raises(MessageTooLargeError):
@@ -188,10 +192,8 @@ def test_first_segment_contains_the_wanted_start() -> None:
     assert owner.writer().put(b"a").physical_offset == 2 * SEGMENT
 
 
-def test_batch_stands_in_one_segment() -> None:
+def test_batch_stands_in_one_segment(owner: Owner, writer: Writer) -> None:
     """K: a batch never straddles files; consecutive offsets, one store time (semantics 2.10)."""
-    owner = Owner()
-    writer = owner.writer()
     writer.put(body_filling(700))
     result = writer.put_batch([b"a" * 30, b"b" * 30, b"c" * 30], tags="t")
     assert result.physical_offset == SEGMENT
@@ -203,9 +205,7 @@ def test_batch_stands_in_one_segment() -> None:
     assert result.end_offset == owner.positions.wrote
 
 
-def test_batch_larger_than_a_segment_is_refused_whole() -> None:
-    owner = Owner()
-    writer = owner.writer()
+def test_batch_larger_than_a_segment_is_refused_whole(owner: Owner, writer: Writer) -> None:
     with pytest.raises(MessageTooLargeError):
         writer.put_batch([b"x" * 200] * 5)
     assert owner.positions.wrote == 0
@@ -226,9 +226,8 @@ def test_columns_are_split_at_segments() -> None:
     assert b"".join(bodies) == bytes(data)  # type: ignore[arg-type]
 
 
-def test_store_time_never_falls() -> None:
+def test_store_time_never_falls(owner: Owner) -> None:
     """K-30 D-28 S000-30 S003-28: taken inside the lock, at least the last one."""
-    owner = Owner()
     owner.log.refuse(False)
     future = 4_102_444_800_000
     log = Log(
@@ -244,10 +243,8 @@ def test_store_time_never_falls() -> None:
     assert owner.writer().put(b"a").store_timestamp_ms == future
 
 
-def test_prepared_and_rollback_take_no_queue_offset() -> None:
+def test_prepared_and_rollback_take_no_queue_offset(owner: Owner, writer: Writer) -> None:
     """S000-71 S000-78 S001-77: they carry 0 and the next offset stays."""
-    owner = Owner()
-    writer = owner.writer()
     common = {
         "flag": 0,
         "born_timestamp_ms": 5,
@@ -271,9 +268,7 @@ def test_prepared_and_rollback_take_no_queue_offset() -> None:
     assert (record["reconsume_times"], record["prepared_transaction_offset"]) == (2, 77)
 
 
-def test_light_queues_get_their_offsets_inside_the_lock() -> None:
-    owner = Owner()
-    writer = owner.writer()
+def test_light_queues_get_their_offsets_inside_the_lock(owner: Owner, writer: Writer) -> None:
     lights = [QueueState("%LMQ%a", b"%LMQ%a", 0, 5), QueueState("%LMQ%b", b"%LMQ%b", 0, 0)]
     text = b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02"
     result = put_message(
@@ -312,18 +307,15 @@ def test_light_queues_get_their_offsets_inside_the_lock() -> None:
     ],
 )
 def test_properties_are_refused_before_anything_is_written(
-    options: dict[str, object], error: type[Exception], text: str
+    options: dict[str, object], error: type[Exception], text: str, owner: Owner
 ) -> None:
     """S000-72 S003-20 S004-66: typed errors, nothing stored."""
-    owner = Owner()
     with pytest.raises(error, match=text):
         owner.writer().put(b"body", **options)  # type: ignore[arg-type]
     assert owner.positions.wrote == 0
 
 
-def test_bodies_of_every_kind() -> None:
-    owner = Owner()
-    writer = owner.writer()
+def test_bodies_of_every_kind(owner: Owner, writer: Writer) -> None:
     for body in (b"ab", bytearray(b"ab"), memoryview(b"xaby")[1:3]):
         assert owner.record(writer.put(body).physical_offset)["body"] == b"ab"
     with pytest.raises(TypeError, match="encode"):
@@ -333,8 +325,7 @@ def test_bodies_of_every_kind() -> None:
         writer.put(b"four")
 
 
-def test_tags_and_keys_become_properties() -> None:
-    owner = Owner()
+def test_tags_and_keys_become_properties(owner: Owner) -> None:
     result = owner.writer(properties={"app": "shop"}).put(
         b"", tags="paid", keys=("o-1", "o-2"), properties={"region": "eu"}, flag=-3, born_time=17
     )
@@ -348,20 +339,16 @@ def test_tags_and_keys_become_properties() -> None:
     assert (record["flag"], record["born_timestamp_ms"]) == (-3, 17)
 
 
-def test_closed_log_says_what_its_owner_says() -> None:
+def test_closed_log_says_what_its_owner_says(owner: Owner, writer: Writer) -> None:
     """S003-15: nothing is appended after refuse() returned."""
-    owner = Owner()
-    writer = owner.writer()
     writer.put(b"a")
     owner.log.refuse(True)
     with pytest.raises(StoreClosedError):
         writer.put(b"b")
 
 
-def test_half_full_is_told_once() -> None:
+def test_half_full_is_told_once(owner: Owner, writer: Writer) -> None:
     """S004-22: the owner hears in time that the next segment will be needed."""
-    owner = Owner()
-    writer = owner.writer()
     writer.put(b"")
     owner.log.notify_at(512)
     for _ in range(8):
@@ -369,8 +356,7 @@ def test_half_full_is_told_once() -> None:
     assert owner.halves == 1
 
 
-def test_result_pickles_by_value() -> None:
-    owner = Owner()
+def test_result_pickles_by_value(owner: Owner) -> None:
     result = owner.writer().put_batch([b"a", b"b"])
     copy = pickle.loads(pickle.dumps(result))
     assert copy == result

@@ -15,8 +15,7 @@ from tests.unit.unit_queue import PRE_BLANK, UNIT, Queue
 ADDRESS = -(1 << 31) - 1
 
 
-def test_units_that_agree_are_counted() -> None:
-    queue = Queue()
+def test_units_that_agree_are_counted(queue: Queue) -> None:
     assert len(queue.segments) > 1
     assert queue.check() == (60, 60, 0, queue.units[0][0], queue.units[-1][0])
     assert queue.check(7, 2) == (2, 2, 0, queue.units[7][0], queue.units[8][0])
@@ -31,8 +30,7 @@ def test_pre_blanks_are_counted_and_have_no_offset() -> None:
     assert queue.check(0, 2) == (0, 0, 2, -1, -1)
 
 
-def test_units_of_expired_records_only_have_to_rise() -> None:
-    queue = Queue()
+def test_units_of_expired_records_only_have_to_rise(queue: Queue) -> None:
     minimum = queue.segments[1].start_offset
     queue.segments = queue.segments[1:]
     alive = sum(unit[0] >= minimum for unit in queue.units)

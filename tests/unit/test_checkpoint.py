@@ -88,6 +88,12 @@ def sealed(slot: bytearray) -> bytes:
 # ---- slots ----
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Nothing is there yet."""
+    return tmp_path / "checkpoint"
+
+
 def test_a_slot_is_laid_out_as_the_format_says() -> None:
     slot = pack(FULL)
     wanted = struct.pack(
@@ -179,8 +185,7 @@ def test_without_a_file_there_is_no_checkpoint_and_none_is_made(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_newest_of_many_is_loaded(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint"
+def test_the_newest_of_many_is_loaded(tmp_path: Path, path: Path) -> None:
     file, current = CheckpointFile(path), FULL
     for flushed in range(3000, 3009):
         current = step(current, flushed=flushed)
@@ -207,8 +212,7 @@ def test_slots_take_turns_also_after_a_new_start(tmp_path: Path) -> None:
     assert turns == [[True, False], [False, True]] * 2 + [[True, False]]
 
 
-def test_a_torn_newer_slot_leaves_the_older_one(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "checkpoint"
+def test_a_torn_newer_slot_leaves_the_older_one(rng: random.Random, path: Path) -> None:
     older, newer = FULL, step(FULL, flushed=9999)
     file = CheckpointFile(path)
     file.store(older)
@@ -222,8 +226,7 @@ def test_a_torn_newer_slot_leaves_the_older_one(tmp_path: Path, rng: random.Rand
     assert CheckpointFile(path).load() == newer
 
 
-def test_the_slot_after_a_torn_one_is_the_torn_one(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint"
+def test_the_slot_after_a_torn_one_is_the_torn_one(path: Path) -> None:
     file = CheckpointFile(path)
     file.store(FULL)
     file.store(step(FULL))
@@ -240,10 +243,9 @@ def test_the_slot_after_a_torn_one_is_the_torn_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
 def test_the_slot_that_failed_is_not_written_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    monkeypatch: pytest.MonkeyPatch, call: str, path: Path
 ) -> None:
     """D-40, D-13: the error reaches the caller; a later store goes to the other block."""
-    path = tmp_path / "checkpoint"
     file = CheckpointFile(path)
     file.store(FULL)  # slot 0
     writes: list[int] = []
@@ -275,10 +277,9 @@ def test_the_slot_that_failed_is_not_written_next(
 
 
 def test_a_slot_that_is_read_the_second_time_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
     """What follows the older one is not newer than the file: an error of the disk, not of the caller."""
-    path = tmp_path / "checkpoint"
     file = CheckpointFile(path)
     file.store(FULL)
     file.store(step(FULL))  # slot 1

@@ -23,6 +23,12 @@ from tests.support.index_tools import FOREVER, NOW_MS, Sut, key_hash, make
 VECTORS: dict[str, Any] = json.loads((paths.VECTORS / "vectors.json").read_text())["index"]
 
 
+@pytest.fixture
+def sut() -> Sut:
+    """Nothing is in it."""
+    return make()
+
+
 @pytest.mark.parametrize("row", VECTORS["keys"], ids=lambda row: row["key"])
 def test_key_hashes_are_rocketmqs(row: dict[str, Any]) -> None:
     assert key_hash(row["key"]) == row["key_hash"]
@@ -98,9 +104,8 @@ def test_more_candidates_than_one_step_takes() -> None:
     assert sut.offsets("T#a", limit=65) == list(range(499, 434, -1))
 
 
-def test_other_keys_of_one_hash_are_candidates_too() -> None:
+def test_other_keys_of_one_hash_are_candidates_too(sut: Sut) -> None:
     """Q-24: only the record can tell Aa from BB."""
-    sut = make()
     sut.put("T#Aa", 110)
     sut.put("T#BB", 222)
     assert sut.offsets("T#Aa") == sut.offsets("T#BB") == [222, 110]
@@ -125,15 +130,13 @@ def test_a_record_that_was_indexed_twice_is_one_candidate() -> None:
         (NOW_MS + 20_001, FOREVER, []),
     ],
 )
-def test_the_window_holds_for_entries(begin: int, end: int, expected: list[int]) -> None:
-    sut = make()
+def test_the_window_holds_for_entries(begin: int, end: int, expected: list[int], sut: Sut) -> None:
     for number in range(3):
         sut.put("T#a", number, NOW_MS + number * 10_000)
     assert sut.offsets("T#a", begin_ms=begin, end_ms=end) == expected
 
 
-def test_times_are_whole_seconds_after_the_first() -> None:
-    sut = make()
+def test_times_are_whole_seconds_after_the_first(sut: Sut) -> None:
     sut.put("T#a", 0, NOW_MS)
     sut.put("T#a", 1, NOW_MS + 1999)
     assert sut.find("T#a") == [(1, NOW_MS + 1000), (0, NOW_MS)]
@@ -148,8 +151,7 @@ def test_entry_1_of_a_follow_up_file_is_found_by_its_own_time() -> None:
     assert sut.offsets("T#a", begin_ms=NOW_MS + 50_000, end_ms=NOW_MS + 50_000) == [700]
 
 
-def test_a_clamped_time_is_in_every_window_that_it_could_be_in() -> None:
-    sut = make()
+def test_a_clamped_time_is_in_every_window_that_it_could_be_in(sut: Sut) -> None:
     sut.put("T#a", 0, NOW_MS)
     late_ms = NOW_MS + (2**31 + 100) * 1000
     sut.put("T#a", 1, late_ms)
@@ -157,17 +159,15 @@ def test_a_clamped_time_is_in_every_window_that_it_could_be_in() -> None:
     assert sut.offsets("T#a", begin_ms=late_ms, end_ms=late_ms) == [1]
 
 
-def test_a_record_older_than_the_file_is_found_by_its_own_time() -> None:
+def test_a_record_older_than_the_file_is_found_by_its_own_time(sut: Sut) -> None:
     """A clock that fell gives 0 seconds; the record is asked for by its real, earlier time."""
-    sut = make()
     sut.put("T#a", 0, NOW_MS)
     sut.put("T#b", 1, NOW_MS - 60_000)
     assert sut.entry(2)[2] == 0
     assert sut.offsets("T#b", begin_ms=NOW_MS - 61_000, end_ms=NOW_MS - 59_000) == [1]
 
 
-def test_a_negative_time_difference_ends_a_chain() -> None:
-    sut = make()
+def test_a_negative_time_difference_ends_a_chain(sut: Sut) -> None:
     sut.put(0, 0)
     sut.put(0, 1)
     sut.put(0, 2)
@@ -176,9 +176,8 @@ def test_a_negative_time_difference_ends_a_chain() -> None:
 
 
 @pytest.mark.parametrize("previous", [3, 2, 4, 7, 2**31 - 1, -1, -(2**31)])
-def test_a_chain_that_does_not_fall_ends(previous: int) -> None:
+def test_a_chain_that_does_not_fall_ends(previous: int, sut: Sut) -> None:
     """Cyclic chains of a damaged file: an entry must name a smaller number."""
-    sut = make()
     for offset in range(3):
         sut.put(0, offset)
     sut.write_entry(3, 0, 2, previous=previous)
@@ -186,26 +185,23 @@ def test_a_chain_that_does_not_fall_ends(previous: int) -> None:
 
 
 @pytest.mark.parametrize("number", [5, 8, 2**31 - 1, -1, -(2**31)])
-def test_a_slot_beyond_the_entries_is_no_chain(number: int) -> None:
-    sut = make()
+def test_a_slot_beyond_the_entries_is_no_chain(number: int, sut: Sut) -> None:
     for offset in range(3):
         sut.put(0, offset)
     sut.write_slot(0, number)
     assert sut.offsets(0) == []
 
 
-def test_a_slot_is_followed_before_the_header_counts_it() -> None:
+def test_a_slot_is_followed_before_the_header_counts_it(sut: Sut) -> None:
     """What a reader sees between the writer's two stores."""
-    sut = make()
     sut.put(0, 7)
     sut.put(0, 8)
     sut.write_count(2)
     assert sut.offsets(0) == [8, 7]
 
 
-def test_a_put_after_a_torn_one_keeps_the_chain() -> None:
+def test_a_put_after_a_torn_one_keeps_the_chain(sut: Sut) -> None:
     """Slot written, header not: the next put takes that entry's place and its predecessor."""
-    sut = make()
     sut.put(0, 7)
     sut.put(0, 8)
     sut.write_count(2)
@@ -214,9 +210,8 @@ def test_a_put_after_a_torn_one_keeps_the_chain() -> None:
     assert sut.valid()
 
 
-def test_entries_behind_the_count_are_passed_over_while_keys_are_put() -> None:
+def test_entries_behind_the_count_are_passed_over_while_keys_are_put(sut: Sut) -> None:
     """The count is read before the chains; what is put in between is no fault."""
-    sut = make()
     for offset in range(6):
         sut.put(offset % 2, offset)
     sut.put(3, 6)
@@ -229,10 +224,9 @@ def test_entries_behind_the_count_are_passed_over_while_keys_are_put() -> None:
     ("number", "hash_", "previous"), [(5, 1, 3), (5, 0, 5), (5, 0, -1), (5, 0, 1), (3, 0, 2)]
 )
 def test_chains_that_do_not_hold_are_faults_also_while_keys_are_put(
-    number: int, hash_: int, previous: int
+    number: int, hash_: int, previous: int, sut: Sut
 ) -> None:
     """Entries 1, 3 and 5 are of one slot; 4 and 5 are behind the count."""
-    sut = make()
     for offset in range(5):
         sut.put(offset % 2, offset)
     sut.write_count(4)
@@ -241,8 +235,7 @@ def test_chains_that_do_not_hold_are_faults_also_while_keys_are_put(
     assert not sut.valid(growing=True)
 
 
-def test_a_slot_that_leads_out_of_the_file_is_a_fault_also_while_keys_are_put() -> None:
-    sut = make()
+def test_a_slot_that_leads_out_of_the_file_is_a_fault_also_while_keys_are_put(sut: Sut) -> None:
     sut.put(0, 7)
     for number in (8, 2**31 - 1):
         sut.write_slot(0, number)
@@ -250,8 +243,7 @@ def test_a_slot_that_leads_out_of_the_file_is_a_fault_also_while_keys_are_put() 
 
 
 @pytest.mark.parametrize("count", [9, 2**31 - 1])
-def test_a_count_beyond_the_file_is_held_within(count: int) -> None:
-    sut = make()
+def test_a_count_beyond_the_file_is_held_within(count: int, sut: Sut) -> None:
     sut.put(0, 7)
     sut.write_count(count)
     assert index_file.header(*sut)[5:] == (8, False)
@@ -269,8 +261,7 @@ def test_times_that_overflow_do_not() -> None:
         assert {offset for offset, _ in sut.find(0, begin_ms=-(2**63))} >= {7}
 
 
-def test_a_negative_offset_is_no_candidate() -> None:
-    sut = make()
+def test_a_negative_offset_is_no_candidate(sut: Sut) -> None:
     sut.put(0, 7)
     sut.write_entry(1, 0, -5)
     assert sut.offsets(0) == []
@@ -295,8 +286,7 @@ def test_a_shape_that_is_not_the_files_is_refused(slots: int, entries: int) -> N
             call()
 
 
-def test_places_outside_the_file_are_refused() -> None:
-    sut = make()
+def test_places_outside_the_file_are_refused(sut: Sut) -> None:
     with pytest.raises(ValueError, match="entry 8"):
         sut.entry(8)
     with pytest.raises(ValueError, match="limit 9"):
@@ -328,8 +318,7 @@ def test_a_shape_is_deduced_from_the_bytes(
     assert index_file.deduce(sut.file) == (slots, entries)
 
 
-def test_no_shape_is_deduced_where_several_fit() -> None:
-    sut = make()
+def test_no_shape_is_deduced_where_several_fit(sut: Sut) -> None:
     assert index_file.plausible(*sut)
     assert index_file.plausible(sut.file, 10, 7)
     assert index_file.deduce(sut.file) is None

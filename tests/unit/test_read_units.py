@@ -19,8 +19,7 @@ def numbers(messages: list[Message]) -> list[int]:
     return [message.queue_offset for message in messages]
 
 
-def test_units_lead_to_their_records() -> None:
-    queue = Queue()
+def test_units_lead_to_their_records(queue: Queue) -> None:
     assert len(queue.segments) > 1
     messages = queue.read()
     assert numbers(messages) == list(range(60))
@@ -83,8 +82,7 @@ def test_pre_blanks_are_passed_over() -> None:
     assert numbers(queue.read()) == list(range(5, 20))
 
 
-def test_units_below_the_minimum_are_passed_over() -> None:
-    queue = Queue()
+def test_units_below_the_minimum_are_passed_over(queue: Queue) -> None:
     minimum = queue.segments[1].start_offset
     queue.segments = queue.segments[1:]
     expected = [n for n, unit in enumerate(queue.units) if unit[0] >= minimum]
@@ -101,8 +99,7 @@ def test_tags_are_looked_at_in_the_unit() -> None:
     assert queue.read(0, 2, tags_codes=frozenset()) == []
 
 
-def test_segments_may_have_gaps() -> None:
-    queue = Queue()
+def test_segments_may_have_gaps(queue: Queue) -> None:
     lost = queue.segments.pop(1)
     for number, (offset, _, _) in enumerate(queue.units):
         inside = lost.start_offset <= offset < lost.end_offset

@@ -21,10 +21,15 @@ TABLE = {
 }
 
 
+@pytest.fixture
+def flags() -> RunningFlags:
+    """Nothing stands in the way."""
+    return RunningFlags()
+
+
 @pytest.mark.parametrize("reason", TABLE)
-def test_each_reason_blocks_what_the_table_says(reason: Reason) -> None:
+def test_each_reason_blocks_what_the_table_says(reason: Reason, flags: RunningFlags) -> None:
     value, blocks_put, blocks_get, blocks_queue = TABLE[reason]
-    flags = RunningFlags()
     assert (flags.writeable, flags.readable, flags.queue_writeable) == (True, True, True)
     assert flags.set(reason, "because") is False
     assert flags.bits == value
@@ -38,8 +43,7 @@ def test_the_table_has_every_reason() -> None:
     assert set(TABLE) == set(Reason)
 
 
-def test_the_first_cause_and_time_stay() -> None:
-    flags = RunningFlags()
+def test_the_first_cause_and_time_stay(flags: RunningFlags) -> None:
     first = OSError(28, "No space left on device")
     before_ms = time.time_ns() // 1_000_000
     flags.set(Reason.DISK_FULL, first)
@@ -50,8 +54,7 @@ def test_the_first_cause_and_time_stay() -> None:
     assert before_ms <= state.since_ms <= after_ms
 
 
-def test_clear_says_whether_the_reason_was_in_force() -> None:
-    flags = RunningFlags()
+def test_clear_says_whether_the_reason_was_in_force(flags: RunningFlags) -> None:
     flags.set(Reason.DISK_FULL, "a")
     flags.set(Reason.FENCED, "b")
     assert flags.clear(Reason.DISK_FULL) is True
@@ -61,24 +64,21 @@ def test_clear_says_whether_the_reason_was_in_force() -> None:
     assert [state.cause for state in flags.states] == ["b", "c"]
 
 
-def test_text_names_reason_time_and_cause() -> None:
-    flags = RunningFlags()
+def test_text_names_reason_time_and_cause(flags: RunningFlags) -> None:
     assert str(flags) == "running"
     flags.set(Reason.NOT_WRITEABLE, "maintenance")
     assert str(flags).startswith("NOT_WRITEABLE since 2")
     assert str(flags).endswith("Z: maintenance")
 
 
-def test_a_set_of_reasons_is_refused() -> None:
-    flags = RunningFlags()
+def test_a_set_of_reasons_is_refused(flags: RunningFlags) -> None:
     with pytest.raises(ValueError, match="not one reason"):
         flags.set(Reason.DISK_FULL | Reason.FENCED, "x")
     with pytest.raises(ValueError, match="not one reason"):
         flags.clear(Reason(0))
 
 
-def test_threads_that_set_one_reason_agree_on_who_was_first() -> None:
-    flags = RunningFlags()
+def test_threads_that_set_one_reason_agree_on_who_was_first(flags: RunningFlags) -> None:
     barrier = threading.Barrier(8)
     firsts = []
 

@@ -21,8 +21,7 @@ def drained(run: UnitRun, queue: Queue, limit: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 60, 1000])
-def test_batches_end_with_the_limit_and_with_a_segment(limit: int) -> None:
-    queue = Queue()
+def test_batches_end_with_the_limit_and_with_a_segment(limit: int, queue: Queue) -> None:
     run = queue.run()
     batches = drained(run, queue, limit)
     assert [number for batch in batches for number in batch] == list(range(60))
@@ -34,8 +33,7 @@ def test_batches_end_with_the_limit_and_with_a_segment(limit: int) -> None:
         assert len({queue.units[n][0] // SEGMENT for n in batch}) == 1
 
 
-def test_messages_are_those_of_a_read() -> None:
-    queue = Queue()
+def test_messages_are_those_of_a_read(queue: Queue) -> None:
     run = queue.run(5, 30)
     found = []
     while run.fetch(8, tuple(queue.segments)):
@@ -43,8 +41,7 @@ def test_messages_are_those_of_a_read() -> None:
     assert found == queue.read(5, 30)
 
 
-def test_what_waits_can_be_looked_at_without_being_handed_out() -> None:
-    queue = Queue()
+def test_what_waits_can_be_looked_at_without_being_handed_out(queue: Queue) -> None:
     run = queue.run()
     assert run.peek() is None
     assert run.waiting() == []
@@ -58,16 +55,14 @@ def test_what_waits_can_be_looked_at_without_being_handed_out() -> None:
     assert length_hint(run) == 0
 
 
-def test_another_batch_drops_what_waits() -> None:
-    queue = Queue()
+def test_another_batch_drops_what_waits(queue: Queue) -> None:
     run = queue.run()
     run.fetch(4, tuple(queue.segments))
     run.fetch(4, tuple(queue.segments))
     assert [m.queue_offset for m in run] == [4, 5, 6, 7]
 
 
-def test_what_lies_in_front_of_a_fault_comes_first() -> None:
-    queue = Queue()
+def test_what_lies_in_front_of_a_fault_comes_first(queue: Queue) -> None:
     queue.put_unit(3, (*queue.units[4][:2], 0))
     run = queue.run()
     assert run.fetch(10, tuple(queue.segments)) == 3
@@ -79,8 +74,7 @@ def test_what_lies_in_front_of_a_fault_comes_first() -> None:
         assert run.next_offset == 3
 
 
-def test_units_without_a_record_are_passed_over() -> None:
-    queue = Queue()
+def test_units_without_a_record_are_passed_over(queue: Queue) -> None:
     for number in range(10):
         queue.put_unit(number, PRE_BLANK)
     run = queue.run()
@@ -90,9 +84,8 @@ def test_units_without_a_record_are_passed_over() -> None:
     assert next(run).queue_offset == 10
 
 
-def test_it_keeps_no_file_of_the_log() -> None:
+def test_it_keeps_no_file_of_the_log(queue: Queue) -> None:
     """One that was trimmed away gives its room on the disk back, however long a consumer rests."""
-    queue = Queue()
     run = queue.run()
     segments = tuple(queue.segments)
     before = [sys.getrefcount(segment) for segment in segments]
@@ -103,16 +96,14 @@ def test_it_keeps_no_file_of_the_log() -> None:
     assert list(run) == []
 
 
-def test_a_queue_file_that_is_closed_is_an_error() -> None:
-    queue = Queue()
+def test_a_queue_file_that_is_closed_is_an_error(queue: Queue) -> None:
     run = queue.run()
     queue.file.close()
     with pytest.raises(StoreClosedError):
         run.fetch(4, tuple(queue.segments))
 
 
-def test_an_empty_run() -> None:
-    queue = Queue()
+def test_an_empty_run(queue: Queue) -> None:
     run = queue.run(60, 0)
     assert run.fetch(4, tuple(queue.segments)) == 0
     assert run.fetch(0, tuple(queue.segments)) == 0

@@ -16,6 +16,12 @@ from tests.unit.joining import LONG_MS, joined
 pytestmark = [pytest.mark.quick, pytest.mark.timeout(300, method="thread")]
 
 
+@pytest.fixture
+def guarded(probe: Any) -> Any:
+    """A value under a mutex."""
+    return probe.Guarded()
+
+
 def test_a_wait_returns_at_once_when_the_count_has_moved() -> None:
     notified = EventCount()
     seen = notified.count
@@ -180,8 +186,7 @@ def test_the_native_wait_without_a_limit_returns_to_the_main_thread(probe: Any) 
 # ---- mutex ----
 
 
-def test_the_mutex_excludes(probe: Any) -> None:
-    guarded = probe.Guarded()
+def test_the_mutex_excludes(guarded: Any) -> None:
     rounds, threads = 200_000, 4
     joined(
         [threading.Thread(target=guarded.add, args=(rounds,), daemon=True) for _ in range(threads)]
@@ -189,24 +194,21 @@ def test_the_mutex_excludes(probe: Any) -> None:
     assert guarded.total() == rounds * threads
 
 
-def test_a_taken_mutex_is_refused_and_given_back(probe: Any) -> None:
-    guarded = probe.Guarded()
+def test_a_taken_mutex_is_refused_and_given_back(guarded: Any) -> None:
     assert guarded.try_lock()
     assert not guarded.try_lock()
     guarded.unlock()
     assert guarded.try_lock()
 
 
-def test_waiting_for_a_mutex_has_a_limit(probe: Any) -> None:
-    guarded = probe.Guarded()
+def test_waiting_for_a_mutex_has_a_limit(guarded: Any) -> None:
     assert guarded.try_lock()
     assert not guarded.lock_for(20_000_000)
     guarded.unlock()
     assert guarded.lock_for(0)
 
 
-def test_who_waits_for_a_mutex_gets_it(probe: Any) -> None:
-    guarded = probe.Guarded()
+def test_who_waits_for_a_mutex_gets_it(guarded: Any) -> None:
     assert guarded.try_lock()
     taken: list[bool] = []
 

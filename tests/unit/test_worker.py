@@ -51,8 +51,13 @@ class Counter(Worker):
         return self.stepped.count
 
 
-def test_the_first_step_comes_at_once_and_the_next_when_woken() -> None:
-    worker = Counter()
+@pytest.fixture
+def worker() -> Counter:
+    """Not started."""
+    return Counter()
+
+
+def test_the_first_step_comes_at_once_and_the_next_when_woken(worker: Counter) -> None:
     worker.start()
     assert worker.steps(1) == 1
     worker.wake()
@@ -154,24 +159,21 @@ def test_stop_waits_for_the_step_that_runs() -> None:
     assert worker.finished == 1
 
 
-def test_a_worker_that_never_started_stops() -> None:
-    worker = Counter()
+def test_a_worker_that_never_started_stops(worker: Counter) -> None:
     assert worker.stop()
     assert worker.finished == 0
     with pytest.raises(RuntimeError, match="counter"):
         worker.start()
 
 
-def test_a_worker_starts_once() -> None:
-    worker = Counter()
+def test_a_worker_starts_once(worker: Counter) -> None:
     worker.start()
     with pytest.raises(RuntimeError, match="counter"):
         worker.start()
     worker.stop()
 
 
-def test_a_worker_may_stop_itself() -> None:
-    worker = Counter()
+def test_a_worker_may_stop_itself(worker: Counter) -> None:
 
     def stop_myself() -> None:
         assert worker.stop()
@@ -223,9 +225,8 @@ def test_the_thread_has_the_workers_name_and_does_not_hold_the_process() -> None
     assert threads[0].daemon
 
 
-def test_a_last_act_takes_the_place_of_the_next_step() -> None:
+def test_a_last_act_takes_the_place_of_the_next_step(worker: Counter) -> None:
     acted: list[str] = []
-    worker = Counter()
     assert not worker.end_with(lambda: acted.append("not started"))
     worker.start()
     worker.steps(1)
@@ -238,8 +239,7 @@ def test_a_last_act_takes_the_place_of_the_next_step() -> None:
     assert acted == ["counter"]
 
 
-def test_a_worker_that_is_stopped_takes_no_last_act() -> None:
-    worker = Counter()
+def test_a_worker_that_is_stopped_takes_no_last_act(worker: Counter) -> None:
     worker.start()
     worker.stop()
     assert not worker.end_with(lambda: None)

@@ -9,8 +9,9 @@ Read in this order:
   much may be pending.
 - `committer`: from write buffers to files; only a store of the promise `memory` has one.
 - `flusher`: from files to the disk. It moves `flushed`; a put that waits alone does so in its place.
-- `checkpoint`: the two files that say how far a store is durable; `checkpointer` stores them each
-  second, after a sync of what they speak of (D-17, D-18).
+- `checkpoint`: the two files that say how far a store is durable, and whether ours still describes
+  the bytes of the log; `checkpointer` stores them each second, after a sync of what they speak of
+  (D-17, D-18).
 - `running_flags`: the reasons why a store refuses puts or reads.
 - `clock_monitor`: reports steps of the wall clock (D-28).
 

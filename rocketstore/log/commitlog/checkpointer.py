@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqTimes
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqTimes, fingerprint
 from rocketstore.log.worker import Worker
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class Checkpointer(Worker):
         sync_queues: Callable[[], bool],
         queues_digest: Callable[[], tuple[int, int]],
         index: SyncedIndex | None,
-        fingerprint: Callable[[int, int], dict[str, int]],
         queue_flush_interval_ms: int,
         every_second: Sequence[Callable[[], None]],
     ) -> None:
@@ -68,7 +67,6 @@ class Checkpointer(Worker):
         self._own = own
         self._rocketmq = rocketmq
         self._last = template
-        self._fingerprint = fingerprint
         self.queue_flush_interval_ms = queue_flush_interval_ms
         self._every_second = every_second
         self._save_lock = SignalSafeLock("the progress that is saved", reentrant=False)
@@ -154,7 +152,7 @@ class Checkpointer(Worker):
             needed = 0 if self._index is None else self._index.needed_count(minimum or 0, indexed)
             changes["index_files"] = needed
         if end >= last.flushed:
-            changes |= self._fingerprint(end, last_record_start)
+            changes |= fingerprint(self._commit_log.queue, end, last_record_start)
             changes |= {"flushed": end, "last_store_timestamp_ms": store_time}
         new = dataclasses.replace(
             last,

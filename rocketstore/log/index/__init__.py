@@ -5,11 +5,10 @@ written, the store goes on without it.
 
 Read in this order:
 
-- `names`: how RocketMQ names index files.
-- `segment`: one index file: how it is made, opened, synced and checked.
+- `segment`: one index file: how it is named, made, opened, synced and checked.
 - `store`: all index files, oldest first: room for more keys, queries, trim.
-- `soundness`: whether an open can believe an index, and what becomes of one that it cannot.
-- `tag_entries`: whether the store's index has entries for tags, as RocketMQ writes them since 5.4.
+- `inspection`: what an open sees in an index: whether it can be believed, and whether it has entries
+  for tags, as RocketMQ writes them since 5.4.
 
 Every higher floor may import it. The dispatcher is the one thread that writes entries; any thread
 may query.

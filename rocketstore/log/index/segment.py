@@ -1,10 +1,15 @@
-"""One index file: its shape, how much of it has blocks on disk, and what is not yet synced."""
+"""One index file: its name, its shape, how much of it has blocks on disk, and what is not yet synced.
+
+RocketMQ names a file yyyyMMddHHmmssSSS of its creation, in local time."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+import time
 from array import array
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketstore._native.dispatch.dispatch_loop import SLOTS_IN_PIECE
@@ -13,8 +18,6 @@ from rocketstore._native.format.constants import ENTRY_BYTES
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.index.names import following_name
-from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import (
     check_second_names,
@@ -22,6 +25,7 @@ from rocketstore.log.layout.ownership import (
     inherit_owner,
     make_directories,
 )
+from rocketstore.log.layout.state_files import unlink_if_there
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 
 if TYPE_CHECKING:
@@ -38,9 +42,14 @@ __all__ = [
     "create_in_memory",
     "create_named",
     "create_segment",
+    "following_name",
+    "is_index_name",
+    "names_in",
+    "new_name",
     "open_segment",
 ]
 
+NAME: Final = re.compile(r"[0-9]{17}")
 #: Names tried for a new file, a count; after that the index degrades.
 NAMES_TRIED: Final = 1000
 #: Step in which entries get disk blocks, bytes (D-19).
@@ -352,3 +361,36 @@ def candidates(
             yield from found if newest else sorted(array("q", found))
         if first < begin_ms if newest else first > end_ms:
             break
+
+
+# ---- names ----
+
+
+def is_index_name(name: str) -> bool:
+    return NAME.fullmatch(name) is not None
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names of all index files, whether they can be opened or not; empty without the
+    directory."""
+    try:
+        return [name for name in os.listdir(directory) if is_index_name(name)]
+    except FileNotFoundError:
+        return []
+
+
+def new_name(now_ms: int, newest: str) -> str:
+    """The name of a file made at `now_ms`; it sorts after `newest` even if the clock fell."""
+    seconds, milliseconds = divmod(now_ms, 1000)
+    name = time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
+    return name if name > newest else following_name(newest)
+
+
+def following_name(name: str) -> str:
+    """The name of the next millisecond. A name that is no date counts up: RocketMQ only sorts
+    names."""
+    try:
+        moment = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return f"{int(name) + 1:017d}"
+    return moment.strftime("%Y%m%d%H%M%S") + f"{moment.microsecond // 1000:03d}"

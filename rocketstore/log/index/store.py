@@ -17,13 +17,15 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReadFailedError, StoreBehindError
-from rocketstore.log.index.names import is_index_name, names_in, new_name
 from rocketstore.log.index.segment import (
     IndexSegment,
     Shape,
     candidates,
     create_in_memory,
     create_named,
+    is_index_name,
+    names_in,
+    new_name,
     open_segment,
 )
 from rocketstore.log.layout.lock import rocketstore_wrote_last
@@ -120,12 +122,8 @@ class IndexStore:
     def _fell(self) -> bool:
         if self._times_fell is None:
             state = load_store_state(self._layout)
-            self._times_fell = bool(
-                state is None
-                or state.falls
-                or state.foreign
-                or not rocketstore_wrote_last(self._layout)
-            )
+            unsure = state is None or state.falls or state.foreign
+            self._times_fell = bool(unsure or not rocketstore_wrote_last(self._layout))
         return self._times_fell
 
     def _open(self, name: str) -> IndexSegment | None:

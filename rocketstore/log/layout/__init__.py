@@ -8,18 +8,14 @@ Read in this order:
 - `listing`: the files of a log or queue directory, before any of them is believed.
 - `log_dirs`: a log in several directories, or outside of its store.
 - `ownership`: owner and mode of what the store makes (D-09).
-- `atomic_files`: small files that are replaced as a whole, and those of a fixed length that are
-  written in place.
+- `state_files`: small files that are replaced as a whole, JSON in many of them, and those of a fixed
+  length that are written in place.
 - `log_place`: which log a state belongs to, by an offset and the bytes that end there.
 - `lock`: the right to write a store, and the `abort` file that says "not stopped cleanly".
 - `positions_page`: how far a running store is, for readers in other processes (D-30).
 - `identity`: whether the directory still holds the store that a reader opened.
 - `store_json`: what a store is and which part of its log other programs wrote.
-- `ordered_cut`: where the next recovery cuts the log at a sound record.
-- `json_files`: JSON as RocketMQ writes it, and our own, with a checksum.
 - `disk_blocks`: blocks on disk for a part of a file, ahead of what is written there.
-- `padding`: stale bytes after the last record, which RocketMQ may leave.
-- `rocksdb_queues`: consume queues in RocksDB, which are not read.
 - `file_system`: what the file system allows (D-39).
 - `destroy`: removes a store, and nothing else.
 

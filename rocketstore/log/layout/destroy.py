@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import sync_file_system, write_state_file
 from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.log.layout.state_files import sync_file_system, write_state_file
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.errors import ConfigError
-from rocketstore.log.layout.json_files import read_json, write_own_json
 from rocketstore.log.layout.lock import OUR_MARK, THEIR_MARK, last_mark
+from rocketstore.log.layout.state_files import read_json, write_own_json
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
@@ -115,10 +115,9 @@ def load_store_state(layout: StoreLayout) -> StoreState | None:
         return None
 
 
-def time_breaks(layout: StoreLayout) -> list[tuple[int, int]]:
+def time_breaks(state: StoreState | None) -> list[tuple[int, int]]:
     """Ranges in which records begin whose store time may be less than that of one before. Within
     what another program wrote there may be more: it takes the clock as it is."""
-    state = load_store_state(layout)
     if state is None:
         return []
     edges = {(offset, offset + 1) for part in state.foreign for offset in part}
@@ -128,20 +127,22 @@ def time_breaks(layout: StoreLayout) -> list[tuple[int, int]]:
 def has_stale_checksums(layout: StoreLayout) -> bool:
     """Whether a record checksum that does not hold may be a RocketMQ's doing, and no damage: it
     wrote some of the log, or was the last to write (docs/durability.md#recovery)."""
-    return is_foreign_to(layout, last_mark(layout)) or is_foreign(layout, unknown=False)
-
-
-def is_foreign_to(layout: StoreLayout, mark: bytes) -> bool:
-    """Whether another program wrote last, by the `mark` that `lock` had: RocketMQ's, or that of no
-    program where nothing else says that rocketstore ever wrote."""
-    return mark == THEIR_MARK or (mark != OUR_MARK and load_store_state(layout) is None)
-
-
-def is_foreign(layout: StoreLayout, *, unknown: bool = True) -> bool:
-    """Whether another program may have written some of the log: a record it wrote again can have a
-    stale CRC. `unknown`: the answer for a store without store.json."""
     state = load_store_state(layout)
-    return unknown if state is None else bool(state.foreign)
+    wrote = state is not None and bool(state.foreign)
+    return wrote or is_foreign_to(state, last_mark(layout))
+
+
+def is_foreign_to(state: StoreState | None, mark: bytes) -> bool:
+    """Whether another program wrote last, by the `mark` that `lock` had: RocketMQ's, or that of no
+    program where no `state` says that rocketstore ever wrote."""
+    return mark == THEIR_MARK or (mark != OUR_MARK and state is None)
+
+
+def is_foreign(layout: StoreLayout) -> bool:
+    """Whether another program may have written some of the log, as in a store without store.json: a
+    record it wrote again can have a stale CRC."""
+    state = load_store_state(layout)
+    return state is None or bool(state.foreign)
 
 
 def save_store_state(layout: StoreLayout, state: StoreState) -> None:

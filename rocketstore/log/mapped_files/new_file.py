@@ -18,10 +18,10 @@ from typing import Final, NoReturn
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
-from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import file_model, inherit_owner
 from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.state_files import unlink_if_there
 
 __all__ = ["NewFile", "raise_disk_error", "withdraw_file"]
 

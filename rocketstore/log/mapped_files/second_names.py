@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.log.layout.atomic_files import unlink_if_there
 from rocketstore.log.layout.paths import parse_segment_name, segment_name
+from rocketstore.log.layout.state_files import unlink_if_there
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile

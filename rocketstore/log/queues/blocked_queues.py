@@ -11,8 +11,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rocketstore.errors import StoreBehindError
-from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.layout.state_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:

@@ -1,18 +1,31 @@
-"""The directories of queues and of their topics. Their names are synced with the units in them, and
-not before (D-18): until then nothing relies on them, and a store may get thousands in a second."""
+"""Where the consume queues of a store lie: in directories of their own, by topic and queue id, or in a
+RocksDB of a broker (`storeType=defaultRocksDB`), which is not read here (format.md 1).
+
+Names of directories are synced with the units in them, and not before (D-18): until then nothing
+relies on them, and a store may get thousands in a second.
+"""
 
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore._native.os import syscalls
+from rocketstore.errors import HINTS, ReadFailedError
+from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.ownership import FILE_QUEUE, IN_THE_WAY, LINKED_QUEUE, make_like
 from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_name, segment_name
+
+if TYPE_CHECKING:
+    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "QueueDirectories",
@@ -20,10 +33,20 @@ __all__ = [
     "directory_names",
     "is_queue_id",
     "names_digest",
+    "queue_file_size",
     "queues_in",
+    "refuse_rocksdb_queues",
+    "rocksdb_queues",
+    "rocksdb_remedy",
 ]
 
 logger = logging.getLogger(__name__)
+
+#: Queues that say how long the files of queues are, a count.
+VOTES_MAX: Final = 32
+#: Directory of a RocksDB since 5.5.0, with `useSeparateStorePathForRocksdbCQ`; else it lies among the
+#: queue files.
+SEPARATE: Final = "consumequeue_rocksdb"
 
 
 def queues_in(root: Path) -> Iterator[tuple[str, int, str]]:
@@ -114,3 +137,54 @@ class QueueDirectories:
             if parent not in self._synced:
                 self._synced.add(parent)  # before: what is made meanwhile takes it away again
                 syscalls.sync_directory(os.fspath(parent))
+
+
+def queue_file_size(root: Path, remembered: int = 0) -> int | None:
+    """Length of the files of most consume queues, of those looked at; None without a whole file.
+    Any file may be cut, or have bytes after its end: what is `remembered` counts, unless a file
+    begins where none of that length does, or two of them lie further apart."""
+    votes: Counter[int] = Counter()
+    for _, _, queue in queues_in(root):
+        files = list_files(queue)
+        steps = [later - start for (start, _), (later, _) in itertools.pairwise(files)]
+        if remembered and (
+            any(start % remembered for start, _ in files)
+            or min(steps, default=remembered) > remembered
+        ):
+            remembered = 0
+        size = usual_size([each for each in files if each[1] % UNIT_SIZE == 0])
+        if size is not None:
+            votes[size] += 1
+        if votes.total() >= VOTES_MAX:
+            break
+    if votes and remembered:
+        return remembered
+    return max(votes, key=lambda size: (votes[size], size), default=None)
+
+
+def rocksdb_queues(layout: StoreLayout) -> Path | None:
+    """The directory of the queues that are in RocksDB; None where there are none."""
+    for directory in (layout.consume_queue, layout.root / SEPARATE):
+        if (directory / "CURRENT").is_file():
+            return directory
+    return None
+
+
+def rocksdb_remedy(directory: Path) -> str:
+    """Why such a store is not written, and what to do."""
+    return (
+        f"has its consume queues in RocksDB ({directory}), which is not written here: "
+        f"{HINTS['reader']}; or move the RocksDB files out of the store, and an open makes queue "
+        "files from the log, for a broker with storeType=default"
+    )
+
+
+def refuse_rocksdb_queues(layout: StoreLayout) -> None:
+    """Raises ReadFailedError where a broker writes queues that cannot be followed."""
+    directory = rocksdb_queues(layout)
+    if directory is not None:
+        raise ReadFailedError(
+            f"{layout.root}: the broker that writes this store keeps the consume queues in RocksDB "
+            f"({directory}), which is not read: stop the broker and open the store again, or scan "
+            "the log (rocketstore.scan)"
+        )

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.checkpoint_slots import crc32c
-from rocketstore.log.layout.atomic_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.layout.state_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.queues.files_stamp import Stamp, index_stamp, queues_stamp
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 

@@ -6,15 +6,14 @@
 Read in this order:
 
 - `marks`: what the files say about the last writer, the input of every decision.
-- `fingerprint`: whether our checkpoint still speaks of the bytes in the log.
 - `recovery`: from where to check, what to believe, in which order to change the disk;
   `rocketmq_start` is RocketMQ's rule for a log that another program wrote last.
 - `walk`: checks records one by one and judges the first that is none; `parallel_scan` does the
   checking on all cores.
-- `repair`: every change on disk; `quarantine` copies bytes before they go, `kept_copies` says which
-  it has.
+- `repair`: every change on disk; `quarantine` copies bytes before they go.
 - `broker_state`: sets timers and RocksDB of a broker aside that speak of lost records.
-- `progress`: what a recovery that is killed leaves for the next one.
+- `progress`: what the next recovery finds on disk: how far one came that was killed, and where to
+  cut the log at a sound record.
 - `report`: what was found and done; `losses` names the lost messages by the units of their queues.
 - `hidden_messages`: makes the units that the queues lack for messages of the log;
   `returned_topics` names queues that a broker may have deleted.

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.listing import list_files, make_directory
-from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.listing import list_segments, make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,8 +59,8 @@ def set_broker_state_aside(layout: StoreLayout, end: int, *, cut: bool) -> list[
 
 def _timers_know(directory: Path, end: int) -> bool:
     """Whether a unit of the timer log points to a record that ends after `end`."""
-    for start, _ in list_files(directory)[-TIMER_FILES:]:
-        with (directory / segment_name(start)).open("rb") as file:
+    for _, _, path in list_segments([directory], "timer log")[0][-TIMER_FILES:]:
+        with open(path, "rb") as file:
             while data := file.read(UNITS * TIMER_UNIT.size):
                 whole = data[: len(data) - len(data) % TIMER_UNIT.size]
                 for size, physical_offset, record_size in TIMER_UNIT.iter_unpack(whole):

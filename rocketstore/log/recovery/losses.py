@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.wrong_units import units_of_no_record
-from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
+from rocketstore.log.layout.state_files import remove_state_file, write_state_file
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, SIZE_MAX
 from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, RecoveryReport
 

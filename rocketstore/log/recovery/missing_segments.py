@@ -3,14 +3,12 @@ them."""
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
-from rocketstore.log.layout.listing import list_files, usual_size
+from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments, list_log
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.queues.directories import queues_in
@@ -20,10 +18,7 @@ from rocketstore.log.read.batch_queue import batches_end
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["has_both_ends", "missing_segments", "queue_file_size"]
-
-#: Queues that say how long the files of queues are, a count.
-VOTES_MAX: Final = 32
+__all__ = ["has_both_ends", "missing_segments"]
 
 
 def missing_segments(layout: StoreLayout) -> list[str]:
@@ -92,26 +87,3 @@ def _file_end(path: str, start: int, size: int, log_end: int) -> int:
         return end if end <= log_end or name_records_in_order(file, count) else -1
     finally:
         file.close()
-
-
-def queue_file_size(layout: StoreLayout, remembered: int = 0) -> int | None:
-    """Length of the files of most consume queues, of those looked at; None without a whole file.
-    Any file may be cut, or have bytes after its end: what is `remembered` counts, unless a file
-    begins where none of that length does, or two of them lie further apart."""
-    votes: Counter[int] = Counter()
-    for _, _, queue in queues_in(layout.consume_queue):
-        files = list_files(queue)
-        steps = [later - start for (start, _), (later, _) in itertools.pairwise(files)]
-        if remembered and (
-            any(start % remembered for start, _ in files)
-            or min(steps, default=remembered) > remembered
-        ):
-            remembered = 0
-        size = usual_size([each for each in files if each[1] % UNIT_SIZE == 0])
-        if size is not None:
-            votes[size] += 1
-        if votes.total() >= VOTES_MAX:
-            break
-    if votes and remembered:
-        return remembered
-    return max(votes, key=lambda size: (votes[size], size), default=None)

@@ -1,9 +1,14 @@
-"""The progress of a long recovery on disk, so that the next attempt after a kill does not start
-over.
+"""What the next recovery finds on disk: the progress of one that was killed, and a cut that was ordered.
 
-It holds what was found below the durable offset, and how the first attempt judged the last writer.
-The file exists from the first step that was saved until queues and index have caught up. If it is
-missing, or contradicts our checkpoint, recovery begins where it began before.
+The progress keeps an attempt from starting over. It holds what was found below the durable offset,
+and how the first attempt judged the last writer. The file exists from the first step that was saved
+until queues and index have caught up. If it is missing, or contradicts our checkpoint, recovery
+begins where it began before.
+
+An ordered cut says that the log is to end at a record, and what is after it is sound. A copy of a log
+may have records that the log it copies has lost. Recovery itself never cuts at a whole record
+(decision 0031), so the order is a file of its own. It is on the disk before anything is cut, and goes
+once the cut is; each open in between begins the cut again.
 """
 
 from __future__ import annotations
@@ -14,17 +19,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore.log.damage import Damage
-from rocketstore.log.layout.atomic_files import remove_state_file
-from rocketstore.log.layout.json_files import read_json, write_own_json
+from rocketstore.log.layout.state_files import (
+    read_json,
+    read_json_file,
+    remove_state_file,
+    write_own_json,
+)
+from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["RecoveryProgress", "drop_progress", "load_progress", "save_progress"]
+__all__ = [
+    "RecoveryProgress",
+    "drop_ordered_cut",
+    "drop_progress",
+    "load_progress",
+    "order_cut",
+    "ordered_cut",
+    "save_progress",
+]
 
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
+CUT_VERSION: Final = 1
 #: Most damaged ranges, a count; a recovery of a log with more begins again.
 DAMAGE_MAX: Final = 1 << 15
 
@@ -110,3 +129,32 @@ def _offset(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise ValueError(f"{value!r} is no offset")
     return value
+
+
+# ---- a cut that was ordered ----
+
+
+def order_cut(layout: StoreLayout, at: int) -> None:
+    """Has the next open cut the log at the physical offset `at`. Durable when this returns. The
+    caller holds the store's lock, and appends nothing any more."""
+    write_own_json(layout, layout.cut, {"version": CUT_VERSION, "at": at})
+
+
+def ordered_cut(layout: StoreLayout) -> int | None:
+    """Where the log is to be cut; None without an order, or with one that cannot be read."""
+    try:
+        found: Any = read_json_file(layout.cut, LIMITS[layout.cut.name])
+        at = found["at"] if found["version"] == CUT_VERSION else None
+        if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < 2**63:
+            raise ValueError(f"{at!r} is no offset")
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError) as error:
+        logger.warning("%s orders no cut: %r", layout.cut, error)
+        return None
+    return at
+
+
+def drop_ordered_cut(layout: StoreLayout) -> None:
+    """The cut is done, and on the disk."""
+    remove_state_file(layout.cut)

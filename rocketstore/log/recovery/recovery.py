@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.format.scanner import scan_segment
 from rocketstore.errors import HINTS, MissingSegmentsError
-from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint
-from rocketstore.log.damage import Damage, ValidRun
-from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments
-from rocketstore.log.layout.ordered_cut import drop_ordered_cut
-from rocketstore.log.recovery.fingerprint import (
+from rocketstore.log.commitlog.checkpoint import (
+    NOT_INDEXED,
+    OwnCheckpoint,
     Verdict,
-    discard_checkpoint,
-    fingerprint,
     judge_checkpoint,
 )
+from rocketstore.log.damage import Damage, ValidRun
+from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments
 from rocketstore.log.recovery.marks import Marks
-from rocketstore.log.recovery.progress import RecoveryProgress, drop_progress, save_progress
+from rocketstore.log.recovery.progress import (
+    RecoveryProgress,
+    drop_ordered_cut,
+    drop_progress,
+    save_progress,
+)
 from rocketstore.log.recovery.repair import LogRepair
 from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.log.recovery.rocketmq_start import rocketmq_start, shows_another
@@ -46,9 +49,6 @@ __all__ = [
     "Marks",
     "RecoveryReport",
     "ValidRun",
-    "discard_checkpoint",
-    "fingerprint",
-    "judge_checkpoint",
     "recover",
 ]
 

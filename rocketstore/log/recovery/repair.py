@@ -14,14 +14,13 @@ import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.padding import is_padding
+from rocketstore.log.commitlog.checkpoint import discard_checkpoint, fingerprint
 from rocketstore.log.layout.paths import parse_segment_name
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.recovery.broker_state import set_broker_state_aside
-from rocketstore.log.recovery.fingerprint import discard_checkpoint, fingerprint
 from rocketstore.log.recovery.quarantine import (
     Lost,
     keep_copy,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from rocketstore.log.recovery.quarantine import Piece
     from rocketstore.log.recovery.walk import LogWalk
 
-__all__ = ["LogRepair"]
+__all__ = ["LogRepair", "is_padding"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +50,10 @@ STEP_BYTES = 1 << 20
 BLOCK_BYTES = mmap.PAGESIZE * mmap.PAGESIZE // 8
 #: Log between two stored durable offsets, bytes, checked and synced again (D-23).
 ADVANCE_BYTES = 64 << 20
+#: RocketMQ's unit of an append with `writeWithoutMmap`, bytes.
+PAGE_BYTES: Final = 4096
+#: Where a record names its own physical offset.
+OWN_OFFSET_AT: Final = 28
 
 
 class LogRepair:
@@ -338,3 +341,21 @@ def _without(start: int, end: int, holes: list[tuple[int, int]]) -> Iterator[tup
         start = max(start, high)
     if start < end:
         yield start, end
+
+
+def is_padding(layout: StoreLayout, file: MappedFile, position: int) -> bool:
+    """Whether what is at `position`, where the log ends, may be stale bytes of RocketMQ (format.md
+    1.2): since 5.5.0 with `writeWithoutMmap` each append is filled up to the end of its page with
+    what the buffer held before. So there are zeros from the end of the page on, and no record that
+    names this place, which would be a damaged one.
+
+    Only for a store that RocketMQ stopped cleanly.
+    """
+    page_end = min(file.size, -(-position // PAGE_BYTES) * PAGE_BYTES)
+    if not layout.rocksdb.is_dir() or page_end == position:
+        return False
+    if file.find_data(page_end, file.size) < file.size:
+        return False
+    stale = file.read(position, page_end - position)
+    named = int.from_bytes(stale[OWN_OFFSET_AT : OWN_OFFSET_AT + 8], "big", signed=True)
+    return len(stale) < OWN_OFFSET_AT + 8 or named != file.start_offset + position

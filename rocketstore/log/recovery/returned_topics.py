@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.state_files import read_json
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

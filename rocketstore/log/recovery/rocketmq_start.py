@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format.constants import RECORD_CRC_BYTES
 from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError
-from rocketstore.log.recovery.fingerprint import DISCARDED
+from rocketstore.log.commitlog.checkpoint import DISCARDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

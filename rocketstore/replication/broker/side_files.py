@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.layout.json_files import json_text, write_with_copy
+from rocketstore.log.layout.state_files import json_text, write_with_copy
 from rocketstore.replication.broker import answers
 from rocketstore.services.delay.progress import Progress, save
 from rocketstore.values.bounded_json import LIMITS, weigh

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format.scanner import SearchBudget, resynchronise
 from rocketstore.errors import BackpressureError, ReplicationError
-from rocketstore.log.layout.ordered_cut import order_cut
 from rocketstore.log.layout.store_json import load_store_state
+from rocketstore.log.recovery.progress import order_cut
 from rocketstore.replication.protocol.classic import OVERLAP_BYTES
 from rocketstore.replication.protocol.frames import TAIL_MOST
 from rocketstore.replication.protocol.handshake import FinalError

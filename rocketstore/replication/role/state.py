@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketstore.errors import ReplicationError
-from rocketstore.log.layout.json_files import read_json_file, write_own_json
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import read_json_file, write_own_json
 from rocketstore.replication.protocol.epochs import (
     NUMBER_MAX,
     Epoch,

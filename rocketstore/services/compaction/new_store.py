@@ -20,10 +20,10 @@ from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreFailedError
 from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.layout import destroy
-from rocketstore.log.layout.atomic_files import sync_file_system
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.ownership import make_root
 from rocketstore.log.layout.paths import StoreLayout, segment_name
+from rocketstore.log.layout.state_files import sync_file_system
 from rocketstore.values.system_flags import ROLLED_BACK
 
 if TYPE_CHECKING:

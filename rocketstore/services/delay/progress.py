@@ -25,8 +25,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rocketstore.log.layout.json_files import checksum, read_json, write_with_copy
 from rocketstore.log.layout.log_place import LogPlace, place_in
+from rocketstore.log.layout.state_files import checksum, read_json, write_with_copy
 
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout

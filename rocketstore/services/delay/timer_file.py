@@ -18,9 +18,9 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import read_state_file, unlink_if_there, write_state_file
 from rocketstore.log.layout.log_place import LogPlace, place_in
 from rocketstore.log.layout.ownership import make_like
+from rocketstore.log.layout.state_files import read_state_file, unlink_if_there, write_state_file
 from rocketstore.services.delay.timer_table import Entry, Run, run_path
 from rocketstore.values.bounded_json import LIMITS, parse_json
 

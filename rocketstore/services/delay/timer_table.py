@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import open_plain_file, write_state_file
+from rocketstore.log.layout.state_files import open_plain_file, write_state_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.log.layout.json_files import read_json, write_own_json
+from rocketstore.log.layout.state_files import read_json, write_own_json
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:

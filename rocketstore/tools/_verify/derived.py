@@ -12,15 +12,14 @@ from rocketstore._native.os import syscalls
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
-from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
-from rocketstore.log.index.names import is_index_name
+from rocketstore.log.commitlog.checkpoint import DISCARDED, CheckpointFile, OwnCheckpoint
+from rocketstore.log.index.inspection import key_hashes, tags_hash
+from rocketstore.log.index.segment import is_index_name
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.index.tag_entries import key_hashes, tags_hash
-from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.recovery.fingerprint import DISCARDED
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.replication.role.state import load_state
 from rocketstore.tools._verify.broker import check_side_file, document_of
 from rocketstore.tools._verify.holes import hole_at

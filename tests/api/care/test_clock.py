@@ -27,8 +27,13 @@ START_MS = 1_893_456_000_000
 HOUR = datetime.timedelta(hours=1)
 
 
-def test_store_and_born_times_are_those_of_the_clock(tmp_path: Path) -> None:
-    clock = ManualClock(START)
+@pytest.fixture
+def clock() -> ManualClock:
+    """It stands still."""
+    return ManualClock(START)
+
+
+def test_store_and_born_times_are_those_of_the_clock(tmp_path: Path, clock: ManualClock) -> None:
     with open_small(tmp_path, clock=clock) as store:
         writer = store.writer("t")
         results = [writer.put(b"a")]
@@ -48,9 +53,10 @@ def test_store_and_born_times_are_those_of_the_clock(tmp_path: Path) -> None:
         assert found[0].store_time == START
 
 
-def test_store_times_do_not_fall_when_the_clock_is_set_back(tmp_path: Path) -> None:
+def test_store_times_do_not_fall_when_the_clock_is_set_back(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     """As with a wall clock that is stepped (D-28)."""
-    clock = ManualClock(START)
     with open_small(tmp_path, clock=clock) as store:
         writer = store.writer("t")
         writer.put(b"a")
@@ -60,8 +66,7 @@ def test_store_times_do_not_fall_when_the_clock_is_set_back(tmp_path: Path) -> N
         assert writer.put(b"c").store_timestamp_ms == START_MS + 1
 
 
-def test_a_clock_that_stands_still_gives_equal_times(tmp_path: Path) -> None:
-    clock = ManualClock(START)
+def test_a_clock_that_stands_still_gives_equal_times(tmp_path: Path, clock: ManualClock) -> None:
     with open_small(tmp_path, clock=clock) as store:
         writer = store.writer("t")
         assert {writer.put(b"a").store_timestamp_ms for _ in range(100)} == {START_MS}
@@ -77,9 +82,8 @@ def test_store_times_fall_once_at_an_open_with_an_earlier_clock(tmp_path: Path) 
         assert store.writer("t").put(b"c").store_timestamp_ms == START_MS - 60_001
 
 
-def test_trim_by_time_asks_the_clock(tmp_path: Path) -> None:
+def test_trim_by_time_asks_the_clock(tmp_path: Path, clock: ManualClock) -> None:
     """A store time that is to come says nothing of the age of a file: to come by this clock."""
-    clock = ManualClock(START)
     with open_small(tmp_path, clock=clock) as store:
         writer = store.writer("t")
         for _ in range(4):
@@ -92,8 +96,7 @@ def test_trim_by_time_asks_the_clock(tmp_path: Path) -> None:
         assert store.trim(before_time=START + HOUR) > 0
 
 
-def test_several_stores_share_a_clock_until_they_close(tmp_path: Path) -> None:
-    clock = ManualClock(START)
+def test_several_stores_share_a_clock_until_they_close(tmp_path: Path, clock: ManualClock) -> None:
     with open_small(tmp_path / "a", clock=clock) as one:
         with open_small(tmp_path / "b", clock=clock) as two:
             clock.advance(1)
@@ -105,11 +108,11 @@ def test_several_stores_share_a_clock_until_they_close(tmp_path: Path) -> None:
     assert not clock._followers
 
 
-def test_without_a_clock_the_time_is_that_of_the_system(tmp_path: Path) -> None:
-    with open_small(tmp_path, clock=None) as store:
-        before = SYSTEM_CLOCK.now_ms()
-        result = store.writer("t").put(b"x")
-        assert before - 1 <= result.store_timestamp_ms <= SYSTEM_CLOCK.now_ms() + 1
+@pytest.mark.store(clock=None)
+def test_without_a_clock_the_time_is_that_of_the_system(store: rocketstore.Store) -> None:
+    before = SYSTEM_CLOCK.now_ms()
+    result = store.writer("t").put(b"x")
+    assert before - 1 <= result.store_timestamp_ms <= SYSTEM_CLOCK.now_ms() + 1
 
 
 def test_a_reader_may_be_given_one(tmp_path: Path) -> None:
@@ -155,8 +158,9 @@ def test_what_is_no_clock_is_refused(tmp_path: Path, wrong: Any) -> None:
         (lambda c: ManualClock(True), TypeError),
     ],
 )
-def test_wrong_times_leave_the_clock_where_it_is(move: Any, kind: type[Exception]) -> None:
-    clock = ManualClock(START)
+def test_wrong_times_leave_the_clock_where_it_is(
+    move: Any, kind: type[Exception], clock: ManualClock
+) -> None:
     with pytest.raises(kind):
         move(clock)
     assert clock.now_ms() == START_MS
@@ -175,16 +179,14 @@ def test_the_whole_range(tmp_path: Path) -> None:
     assert repr(clock) == f"ManualClock({LATEST_MS})"
 
 
-def test_less_than_a_millisecond_is_dropped() -> None:
-    clock = ManualClock(START)
+def test_less_than_a_millisecond_is_dropped(clock: ManualClock) -> None:
     clock.advance(datetime.timedelta(microseconds=1999))
     assert clock.now_ms() == START_MS + 1
     assert clock.now == START + datetime.timedelta(milliseconds=1)
     assert abs(ManualClock().now_ms() - SYSTEM_CLOCK.now_ms()) < 60_000
 
 
-def test_who_waits_is_woken_by_the_move() -> None:
-    clock = ManualClock(START)
+def test_who_waits_is_woken_by_the_move(clock: ManualClock) -> None:
     assert clock.wait_until(START)
     assert not clock.wait_until(START + HOUR, timeout_s=0.01)
     woken: list[bool] = []
@@ -218,8 +220,7 @@ class Alarm(Worker):
         return pause_s
 
 
-def test_a_worker_sleeps_until_the_clock_has_come_to_its_time() -> None:
-    clock = ManualClock(START)
+def test_a_worker_sleeps_until_the_clock_has_come_to_its_time(clock: ManualClock) -> None:
     alarm = Alarm(clock, START_MS + 3_600_000)
     alarm.start()
     try:
@@ -244,9 +245,8 @@ def test_a_worker_by_the_system_s_clock() -> None:
     assert SYSTEM_CLOCK.pause_s(2**62) == LONGEST_S
 
 
-def test_moves_of_several_threads_leave_one_time(tmp_path: Path) -> None:
+def test_moves_of_several_threads_leave_one_time(tmp_path: Path, clock: ManualClock) -> None:
     """The last time that the store was told is that of the clock."""
-    clock = ManualClock(START)
     with open_small(tmp_path, clock=clock) as store:
         threads = [
             threading.Thread(target=lambda: [clock.advance(0.001) for _ in range(500)])
@@ -261,8 +261,7 @@ def test_moves_of_several_threads_leave_one_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_may_move_it(tmp_path: Path) -> None:
-    clock = ManualClock(START)
+def test_a_forked_child_may_move_it(tmp_path: Path, clock: ManualClock) -> None:
     with open_small(tmp_path, clock=clock) as store:
         child = fork()
         if child == 0:

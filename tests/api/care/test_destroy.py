@@ -27,14 +27,15 @@ from tests.support.waiting import wait_until
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     recorder = Calls(monkeypatch)
     yield recorder
-    recorder.kill_before = None
+    recorder.live_on()
 
 
 def lived_in(root: Path) -> Store:
     """Some segments, queues, an index and a group."""
-    store = open_small(root)
+    store = open_small(root, durability="os")
+    writer = store.writer("orders", queues=2)
     for n in range(40):
-        store.writer("orders", queues=2).put(b"x" * 200, keys=f"k{n}")
+        writer.put(b"x" * 200, keys=f"k{n}")
     with dispatched(store).consumer("orders", group="g") as consumer:
         consumer.poll()
         consumer.commit()
@@ -55,9 +56,8 @@ def is_whole_or_new(root: Path) -> bool:
     return left
 
 
-def test_everything_of_the_store_goes(tmp_path: Path) -> None:
+def test_everything_of_the_store_goes(root: Path) -> None:
     """S003-11: close keeps the files, destroy deletes them."""
-    root = tmp_path / "store"
     with open_small(root) as store:
         for n in range(100):
             store.writer("orders").put(b"x" * 200, keys=f"k{n}")
@@ -77,8 +77,7 @@ def test_everything_of_the_store_goes(tmp_path: Path) -> None:
         store.destroy()
 
 
-def test_alien_files_stay(tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_alien_files_stay(root: Path) -> None:
     store = open_small(root)
     store.writer("orders").put(b"x")
     (root / "commitlog" / "notes.txt").write_text("mine")
@@ -127,8 +126,7 @@ def test_all_names_in_the_own_directory_are_known(tmp_path: Path) -> None:
     assert made <= named == {*OWN_NAMES, "removal"}
 
 
-def test_the_place_can_be_used_again(tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_the_place_can_be_used_again(root: Path) -> None:
     store = open_small(root)
     store.writer("orders").put(b"old")
     store.destroy()
@@ -178,8 +176,7 @@ def test_a_killed_removal_is_ended_by_the_next_open(calls: Calls, tmp_path: Path
     for nth in itertools.count():
         root = tmp_path / str(nth)
         store = lived_in(root)
-        calls.seen.clear()
-        calls.kill_before = nth
+        calls.kill_before(nth, "rocketstore-closing")
         try:
             store.destroy()
         except Killed:
@@ -218,8 +215,7 @@ def test_the_mark_goes_when_all_the_rest_is_gone_for_good(
     assert after == ["removal", "rocketstore", "lock", "store"]
 
 
-def test_a_full_disk_does_not_keep_a_store(calls: Calls, tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_a_full_disk_does_not_keep_a_store(calls: Calls, root: Path) -> None:
     store = lived_in(root)
     calls.fail("pwrite", *[errno.ENOSPC] * 9)
     store.destroy()
@@ -244,10 +240,9 @@ def dig(top: Path, name: str, depth: int) -> None:
 
 @pytest.mark.parametrize(("name", "depth"), [("a", 1100), (LONG, 30)])
 def test_directories_in_one_another_are_removed_however_deep(
-    tmp_path: Path, name: str, depth: int
+    name: str, depth: int, root: Path
 ) -> None:
     """A call for each ended at 1,000 of them, and a path at 4,095 bytes; the store was gone by then."""
-    root = tmp_path / "store"
     open_small(root).close()
     (root / "rocketstore" / "quarantine").mkdir(exist_ok=True)
     dig(root / "rocketstore" / "quarantine", name, depth)
@@ -257,9 +252,8 @@ def test_directories_in_one_another_are_removed_however_deep(
 
 
 def test_a_removal_of_deep_directories_that_is_stopped_is_completed(
-    tmp_path: Path, calls: Calls
+    calls: Calls, root: Path
 ) -> None:
-    root = tmp_path / "store"
     open_small(root).close()
     dig(root / "rocketstore" / "quarantine", LONG, 30)
     store = open_small(root)
@@ -271,8 +265,7 @@ def test_a_removal_of_deep_directories_that_is_stopped_is_completed(
     assert list((root / "rocketstore").glob("deep-*")) == []
 
 
-def test_a_rebuild_removes_deep_directories_that_one_before_left(tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_a_rebuild_removes_deep_directories_that_one_before_left(root: Path) -> None:
     with open_small(root) as store:
         store.writer("orders").put(b"x")
     dig(root / "rocketstore" / "rebuild", LONG, 30)

@@ -12,10 +12,10 @@ import pytest
 
 from rocketstore import DurabilityTimeoutError, MessageTooLargeError, Store, encode_frames
 from tests.support.small_store import (
+    STILL,
     dispatched,
     everything,
     open_small,
-    open_still,
     parts,
     put_many,
 )
@@ -39,19 +39,18 @@ def test_messages_and_bytes_of_each_topic(tmp_path: Path) -> None:
     assert stats.put_average_bytes == stats.put_bytes / 13
 
 
-def test_blanks_are_not_counted(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        size = sum(store.writer("a").put(b"x" * 900).size for _ in range(9))
-        assert store.stats().put_bytes == size < store.end_offset
+def test_blanks_are_not_counted(store: Store) -> None:
+    size = sum(store.writer("a").put(b"x" * 900).size for _ in range(9))
+    assert store.stats().put_bytes == size < store.end_offset
 
 
-def test_refused_messages_are_not_counted(tmp_path: Path) -> None:
+@pytest.mark.store(max_message_size_bytes=10)
+def test_refused_messages_are_not_counted(store: Store) -> None:
     """Refusals before the log count neither as put nor as failed (semantics 2.2)."""
-    with open_small(tmp_path, max_message_size_bytes=10) as store:
-        with pytest.raises(MessageTooLargeError):
-            store.writer("a").put(b"x" * 11)
-        stats = store.stats()
-        assert (stats.put_messages, stats.put_bytes, stats.put_failed) == (0, 0, 0)
+    with pytest.raises(MessageTooLargeError):
+        store.writer("a").put(b"x" * 11)
+    stats = store.stats()
+    assert (stats.put_messages, stats.put_bytes, stats.put_failed) == (0, 0, 0)
 
 
 def test_counting_starts_with_the_open(tmp_path: Path) -> None:
@@ -70,12 +69,11 @@ def test_a_new_store_has_zeros(tmp_path: Path) -> None:
     assert (stats.put_messages, stats.put_rates.over_10_s, stats.put_average_bytes) == (0, 0, 0)
 
 
-def test_syncs_are_timed(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        for _ in range(5):
-            store.writer("a").put(b"x")
-        # The time of the last one is noted after its put was told.
-        assert store.stats().flush_latency.count >= 4
+def test_syncs_are_timed(store: Store) -> None:
+    for _ in range(5):
+        store.writer("a").put(b"x")
+    # The time of the last one is noted after its put was told.
+    assert store.stats().flush_latency.count >= 4
 
 
 def latencies(store: Store) -> int:
@@ -87,64 +85,63 @@ def latencies(store: Store) -> int:
     return found.count
 
 
-def test_every_put_that_waits_for_the_disk_is_timed(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="disk") as store:
-        assert latencies(store) == 0
-        writer = store.writer("a")
-        for _ in range(20):
-            writer.put(b"x")
-        assert latencies(store) == 20
-        writer.put_batch([b"x", b"y"])
-        writer.put_columns(b"xy", [0, 1, 2])
-        store.put_frames(encode_frames(([0, 1], b"x"), topics=["a"])[0])
-        store.put_columns(([0, 1], b"x"), topics=["a"])
-        store.put_message("a", b"x")
-        assert latencies(store) == 25
-        assert 0 < (store.stats().put_latency.p50_ns or 0) < 10**10
+@pytest.mark.store(durability="disk")
+def test_every_put_that_waits_for_the_disk_is_timed(store: Store) -> None:
+    assert latencies(store) == 0
+    writer = store.writer("a")
+    for _ in range(20):
+        writer.put(b"x")
+    assert latencies(store) == 20
+    writer.put_batch([b"x", b"y"])
+    writer.put_columns(b"xy", [0, 1, 2])
+    store.put_frames(encode_frames(([0, 1], b"x"), topics=["a"])[0])
+    store.put_columns(([0, 1], b"x"), topics=["a"])
+    store.put_message("a", b"x")
+    assert latencies(store) == 25
+    assert 0 < (store.stats().put_latency.p50_ns or 0) < 10**10
 
 
-def test_a_put_whose_time_is_up_is_timed(tmp_path: Path) -> None:
-    with open_still(tmp_path, "os") as store:
-        with pytest.raises(DurabilityTimeoutError):
-            store.writer("a").put(b"x", durability="disk", timeout_s=0.0)
-        assert latencies(store) == 1
+@pytest.mark.store(**STILL, durability="os")
+def test_a_put_whose_time_is_up_is_timed(store: Store) -> None:
+    with pytest.raises(DurabilityTimeoutError):
+        store.writer("a").put(b"x", durability="disk", timeout_s=0.0)
+    assert latencies(store) == 1
 
 
-def test_of_puts_that_wait_for_nothing_the_first_ones_are_timed(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os", commit_log_file_size_bytes=1 << 20)
+def test_of_puts_that_wait_for_nothing_the_first_ones_are_timed(store: Store) -> None:
     """The first, second, fourth … and then every 1,024th, of each writer."""
-    with open_small(tmp_path, durability="os", commit_log_file_size_bytes=1 << 20) as store:
-        writer = store.writer("a")
-        for number, found in ((1, 1), (3, 2), (4, 3), (500, 9), (1024, 11), (2047, 11), (3072, 13)):
-            while store.stats().put_messages < number:
-                writer.put(b"x")
-            assert latencies(store) == found
-        store.writer("b").put(b"x")
-        assert latencies(store) == 14
-        writer.put_batch([b"x"])
-        assert latencies(store) == 14
+    writer = store.writer("a")
+    for number, found in ((1, 1), (3, 2), (4, 3), (500, 9), (1024, 11), (2047, 11), (3072, 13)):
+        while store.stats().put_messages < number:
+            writer.put(b"x")
+        assert latencies(store) == found
+    store.writer("b").put(b"x")
+    assert latencies(store) == 14
+    writer.put_batch([b"x"])
+    assert latencies(store) == 14
 
 
-def test_a_submitted_put_is_timed_as_one_that_waits_for_nothing(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="disk") as store:
-        writer = store.writer("a")
-        for _ in range(3):
-            writer.submit(b"x").result()
-        assert latencies(store) == 2
+@pytest.mark.store(durability="disk")
+def test_a_submitted_put_is_timed_as_one_that_waits_for_nothing(store: Store) -> None:
+    writer = store.writer("a")
+    for _ in range(3):
+        writer.submit(b"x").result()
+    assert latencies(store) == 2
 
 
-def test_looks_at_a_queue_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_at_a_queue_are_timed(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     """The longest, also where a consumer goes on reading where it was."""
-    with open_small(tmp_path) as store:
-        put_many(store.writer("orders", queue_id=0), 20, 1)
-        dispatched(store)
-        assert store.stats().get_entire_time_max_ms == 0
-        for step_ms in (7, 30, 5):
-            ticks = itertools.count(0, step_ms * 1_000_000)
-            with monkeypatch.context() as patch:
-                clock = SimpleNamespace(monotonic_ns=lambda ticks=ticks: next(ticks))
-                patch.setattr("rocketstore.log.read.reader.time", clock)
-                assert len(store.consumer("orders", queue_id=0).poll(20)) == 20
-            assert store.stats().get_entire_time_max_ms == max(7, 30 * (step_ms != 7))
+    put_many(store.writer("orders", queue_id=0), 20, 1)
+    dispatched(store)
+    assert store.stats().get_entire_time_max_ms == 0
+    for step_ms in (7, 30, 5):
+        ticks = itertools.count(0, step_ms * 1_000_000)
+        with monkeypatch.context() as patch:
+            clock = SimpleNamespace(monotonic_ns=lambda ticks=ticks: next(ticks))
+            patch.setattr("rocketstore.log.read.reader.time", clock)
+            assert len(store.consumer("orders", queue_id=0).poll(20)) == 20
+        assert store.stats().get_entire_time_max_ms == max(7, 30 * (step_ms != 7))
 
 
 def test_a_reader_has_statistics_too(tmp_path: Path) -> None:
@@ -156,36 +153,36 @@ def test_a_reader_has_statistics_too(tmp_path: Path) -> None:
         assert store.stats().put_messages == 0
 
 
-def test_flushes_that_are_just_being_counted_are_not_missing(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="disk") as store:
-        flusher = parts(store).flusher
-        record, taken, go_on = flusher._record_latency, threading.Event(), threading.Event()
+@pytest.mark.store(durability="disk")
+def test_flushes_that_are_just_being_counted_are_not_missing(store: Store) -> None:
+    flusher = parts(store).flusher
+    record, taken, go_on = flusher._record_latency, threading.Event(), threading.Event()
 
-        def late(nanoseconds: int) -> None:
-            taken.set()
-            assert go_on.wait(20)
-            record(nanoseconds)
+    def late(nanoseconds: int) -> None:
+        taken.set()
+        assert go_on.wait(20)
+        record(nanoseconds)
 
-        flusher._record_latency = late
-        store.writer("a").submit(b"x").result(20)
-        deadline = time.monotonic() + 20
-        while not taken.wait(0.01):  # a wake-up may find the flusher just behind its look
-            assert time.monotonic() < deadline
-            flusher.wake()
-        counts: list[int] = []
-        asks = threading.Thread(target=lambda: counts.append(store.stats().flush_latency.count))
-        asks.start()
-        asks.join(0.05)
-        assert counts == []
-        go_on.set()
-        asks.join(20)
-        assert counts == [1]
+    flusher._record_latency = late
+    store.writer("a").submit(b"x").result(20)
+    deadline = time.monotonic() + 20
+    while not taken.wait(0.01):  # a wake-up may find the flusher just behind its look
+        assert time.monotonic() < deadline
+        flusher.wake()
+    counts: list[int] = []
+    asks = threading.Thread(target=lambda: counts.append(store.stats().flush_latency.count))
+    asks.start()
+    asks.join(0.05)
+    assert counts == []
+    go_on.set()
+    asks.join(20)
+    assert counts == [1]
 
 
-def test_the_flusher_waits_for_nobody_who_asks(tmp_path: Path) -> None:
+@pytest.mark.store(durability="disk")
+def test_the_flusher_waits_for_nobody_who_asks(store: Store) -> None:
     """He may be in a signal's handler, inside his own question, and put."""
-    with open_small(tmp_path, durability="disk") as store:
-        with parts(store).flusher._collecting():
-            for _ in range(5):
-                store.writer("a").submit(b"x").result(20)
-        assert store.stats().flush_latency.count == 5
+    with parts(store).flusher._collecting():
+        for _ in range(5):
+            store.writer("a").submit(b"x").result(20)
+    assert store.stats().flush_latency.count == 5

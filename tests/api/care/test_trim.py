@@ -21,6 +21,7 @@ from rocketstore.log.read.source import StoreSource
 from tests.support.copies import copy_if_there
 from tests.support.small_store import (
     SEGMENT,
+    STILL,
     dispatched,
     engine_of,
     everything,
@@ -61,15 +62,15 @@ def test_the_segment_being_written_stays(tmp_path: Path) -> None:
         assert store.writer("orders").put(b"after").queue_offset == 40
 
 
-def test_nothing_undispatched_or_unflushed_goes(tmp_path: Path) -> None:
-    with open_still(tmp_path, "os") as store:
-        for _ in range(40):
-            store.writer("orders").put(b"x" * 600)
-        dispatched(store)
-        assert store.flushed_offset == 0
-        assert store.trim(before_offset=store.end_offset) == 0
-        store.wait_flushed(store.end_offset)
-        assert store.trim(before_offset=store.end_offset) > 0
+@pytest.mark.store(**STILL, durability="os")
+def test_nothing_undispatched_or_unflushed_goes(store: Store) -> None:
+    for _ in range(40):
+        store.writer("orders").put(b"x" * 600)
+    dispatched(store)
+    assert store.flushed_offset == 0
+    assert store.trim(before_offset=store.end_offset) == 0
+    store.wait_flushed(store.end_offset)
+    assert store.trim(before_offset=store.end_offset) > 0
 
 
 def test_it_stays_trimmed_after_an_open(tmp_path: Path) -> None:
@@ -297,42 +298,40 @@ def test_index_and_queue_files_go_too(tmp_path: Path) -> None:
         assert store.query("orders", f"k{kept}")[0].queue_offset == kept
 
 
+@pytest.mark.store(**STILL, durability="os")
 def test_a_segment_stays_until_the_flush_that_is_over_it_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     """It looks at the names of all of them before it tells of each; a descriptor that was closed failed the store."""
-    with open_still(tmp_path, "os") as store:
-        dispatched(store)
-        flusher = parts(store).flusher
-        publish, half, go_on = flusher._publish, threading.Event(), threading.Event()
+    dispatched(store)
+    flusher = parts(store).flusher
+    publish, half, go_on = flusher._publish, threading.Event(), threading.Event()
 
-        def slowly(flushed: int) -> None:
-            publish(flushed)
-            if flushed == 2 * SEGMENT:
-                half.set()
-                assert go_on.wait(20)
+    def slowly(flushed: int) -> None:
+        publish(flushed)
+        if flushed == 2 * SEGMENT:
+            half.set()
+            assert go_on.wait(20)
 
-        monkeypatch.setattr(flusher, "_publish", slowly)
-        for _ in range(8):
-            store.writer("orders").put(bytes(2500))
-        dispatched(store)
-        parts(store).commit_log.log.request_flush(store.end_offset)
-        assert half.wait(20)
-        assert parts(store).positions.flushed == 2 * SEGMENT
-        begun: list[int] = []
-        engine = engine_of(store)
-        look = Trim(
-            parts(store), engine._segments, engine._queues, engine.reader, 20_000
-        )._new_begin
-        thread = threading.Thread(target=lambda: begun.append(look(2 * SEGMENT)))
-        thread.start()
-        thread.join(0.3)
-        assert begun == []
-        go_on.set()
-        thread.join(20)
-        assert begun == [2 * SEGMENT] == [store.trim(before_offset=2 * SEGMENT)]
-        assert parts(store).commit_log.failure is None
-        store.writer("orders").put(b"after", durability="disk")
+    monkeypatch.setattr(flusher, "_publish", slowly)
+    for _ in range(8):
+        store.writer("orders").put(bytes(2500))
+    dispatched(store)
+    parts(store).commit_log.log.request_flush(store.end_offset)
+    assert half.wait(20)
+    assert parts(store).positions.flushed == 2 * SEGMENT
+    begun: list[int] = []
+    engine = engine_of(store)
+    look = Trim(parts(store), engine._segments, engine._queues, engine.reader, 20_000)._new_begin
+    thread = threading.Thread(target=lambda: begun.append(look(2 * SEGMENT)))
+    thread.start()
+    thread.join(0.3)
+    assert begun == []
+    go_on.set()
+    thread.join(20)
+    assert begun == [2 * SEGMENT] == [store.trim(before_offset=2 * SEGMENT)]
+    assert parts(store).commit_log.failure is None
+    store.writer("orders").put(b"after", durability="disk")
 
 
 @pytest.mark.parametrize(("polled", "patched", "name"), [

@@ -92,51 +92,50 @@ def test_an_idle_consumer_keeps_no_trimmed_segment(
             del kept
 
 
-def test_a_trim_leaves_fetched_messages_that_the_log_keeps(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        results = [store.writer("orders").put(b"%02d" % n * 300) for n in range(40)]
-        dispatched(store)
-        reader = store.consumer("orders", queue_id=0, offset=20)
-        messages = iter(reader)
-        found = [next(messages)]
-        begin = store.trim(before_offset=found[0].physical_offset)
-        assert 0 < begin <= found[0].physical_offset
-        found += messages
-        assert [m.physical_offset for m in found] == [r.physical_offset for r in results[20:]]
+def test_a_trim_leaves_fetched_messages_that_the_log_keeps(store: Store) -> None:
+    results = [store.writer("orders").put(b"%02d" % n * 300) for n in range(40)]
+    dispatched(store)
+    reader = store.consumer("orders", queue_id=0, offset=20)
+    messages = iter(reader)
+    found = [next(messages)]
+    begin = store.trim(before_offset=found[0].physical_offset)
+    assert 0 < begin <= found[0].physical_offset
+    found += messages
+    assert [m.physical_offset for m in found] == [r.physical_offset for r in results[20:]]
 
 
-def test_a_trim_beside_readers_gives_no_message_twice_and_skips_none(tmp_path: Path) -> None:
+@pytest.mark.store(durability="memory")
+def test_a_trim_beside_readers_gives_no_message_twice_and_skips_none(store: Store) -> None:
     """Threads read while another trims what they may have fetched: each gets a message, or hears
     that it was trimmed away."""
-    with open_small(tmp_path, durability="memory") as store:
-        writer, stop, faults = store.writer("orders"), threading.Event(), []
+    writer, stop, faults = store.writer("orders"), threading.Event(), []
 
-        def read(poll: bool) -> None:
-            consumer, expected = store.consumer("orders", queue_id=0, reset="earliest"), 0
-            while not stop.is_set() or consumer.lag():
-                for message in consumer.poll(7) if poll else consumer:
-                    offset = message.queue_offset
-                    body = bytes(message.body)
-                    if body != b"%06d" % offset * 40:
-                        faults.append(f"{offset} has {body[:6]!r}")
-                    if offset < expected:
-                        faults.append(f"{offset} after {expected - 1}")
-                    if offset > expected and offset > store.min_queue_offset("orders", 0):
-                        faults.append(f"{offset} in place of {expected}")
-                    expected = offset + 1
+    def read(poll: bool) -> None:
+        consumer, expected = store.consumer("orders", queue_id=0, reset="earliest"), 0
+        while not stop.is_set() or consumer.lag():
+            for message in consumer.poll(7) if poll else consumer:
+                offset = message.queue_offset
+                body = bytes(message.body)
+                if body != b"%06d" % offset * 40:
+                    faults.append(f"{offset} has {body[:6]!r}")
+                if offset < expected:
+                    faults.append(f"{offset} after {expected - 1}")
+                if offset > expected and offset > store.min_queue_offset("orders", 0):
+                    faults.append(f"{offset} in place of {expected}")
+                expected = offset + 1
 
-        threads = [threading.Thread(target=read, args=(n % 2 == 0,)) for n in range(3)]
-        for thread in threads:
-            thread.start()
-        for n in range(400):
-            writer.put(b"%06d" % n * 40)
-            if n % 20 == 19:
-                store.trim(before_offset=store.end_offset)
-        stop.set()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        assert faults == []
+    threads = [threading.Thread(target=read, args=(n % 2 == 0,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(400):
+        writer.put(b"%06d" % n * 40)
+        if n % 20 == 19:
+            store.trim(before_offset=store.end_offset)
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert faults == []
 
 
 def lags(store: Store, path: Path, group: str) -> dict[str, int]:

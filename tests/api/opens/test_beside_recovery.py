@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,10 @@ from rocketstore.engine import open as opening
 from rocketstore.log.layout.lock import describe_recovery
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import State, recovery_progress
+from tests.cli.conftest import Invoke, invoke
 from tests.support.live_writer import LiveWriter
+
+__all__ = ["invoke"]
 
 
 @pytest.fixture
@@ -68,12 +70,11 @@ DRY = ("rebuild --dry-run", "repair --dry-run", "recover --dry-run")
 
 
 @pytest.mark.parametrize("command", COMMANDS + DRY)
-def test_commands_beside_a_recovery(recovering: LiveWriter, command: str) -> None:
+def test_commands_beside_a_recovery(recovering: LiveWriter, invoke: Invoke, command: str) -> None:
     """No exit code 0, no empty answer, no wait without an end."""
-    words = [sys.executable, "-m", "rocketstore", *command.split(), str(recovering.layout.root)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode not in (0, 3), done
-    assert str(os.getpid()) in done.stderr, done
+    done = invoke(*command.split(), recovering.layout.root)
+    assert done.exit_code not in (0, 3), done.output
+    assert str(os.getpid()) in done.stderr, done.output
 
 
 @pytest.mark.parametrize("work", ["open", "rebuild"])

@@ -9,20 +9,18 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError, MessageTooLargeError, StoreConfig
+from rocketstore import ConfigError, MessageTooLargeError, Store, StoreConfig
 from rocketstore.engine.writing_engine import LIVE_PARTS
-from tests.support.small_store import DAY_MS, open_small, open_still, parts, until
+from tests.support.small_store import DAY_MS, STILL, open_small, parts, until
 
 
-def test_message_size_changes_at_once(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        writer.put(b"x" * 100)
-        assert store.configure(max_message_size_bytes=50).max_message_size_bytes == 50
-        assert store.config.max_message_size_bytes == 50
-        with pytest.raises(MessageTooLargeError):
-            writer.put(b"x" * 51)
-        writer.put(b"x" * 50)
+def test_message_size_changes_at_once(store: Store, writer: rocketstore.Writer) -> None:
+    writer.put(b"x" * 100)
+    assert store.configure(max_message_size_bytes=50).max_message_size_bytes == 50
+    assert store.config.max_message_size_bytes == 50
+    with pytest.raises(MessageTooLargeError):
+        writer.put(b"x" * 51)
+    writer.put(b"x" * 50)
 
 
 def test_messages_stay_within_the_write_buffer(tmp_path: Path) -> None:
@@ -51,22 +49,22 @@ def test_messages_stay_within_the_write_buffer(tmp_path: Path) -> None:
         store.writer("orders").put(bytes(5 << 20))
 
 
-def test_flush_options_count_from_the_next_round(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_flush_options_count_from_the_next_round(store: Store) -> None:
     """S000-94: K-84: a few named options are read anew in each round, all others are frozen."""
-    with open_still(tmp_path, "os") as store:
-        end = store.writer("orders").put(b"x").end_offset
-        assert store.flushed_offset == 0
-        store.configure(flush_interval_ms=1, flush_timed=False, flush_least_pages=0)
-        parts(store).flusher.wake()
-        until(store, lambda: store.flushed_offset == end)
+    end = store.writer("orders").put(b"x").end_offset
+    assert store.flushed_offset == 0
+    store.configure(flush_interval_ms=1, flush_timed=False, flush_least_pages=0)
+    parts(store).flusher.wake()
+    until(store, lambda: store.flushed_offset == end)
 
 
-def test_commit_options_too(tmp_path: Path) -> None:
-    with open_still(tmp_path, "memory") as store:
-        end = store.writer("orders").put(b"x").end_offset
-        store.configure(commit_interval_ms=1, commit_least_pages=0)
-        parts(store).committer.wake()
-        until(store, lambda: store.visible_offset == end)
+@pytest.mark.store(**STILL, durability="memory")
+def test_commit_options_too(store: Store) -> None:
+    end = store.writer("orders").put(b"x").end_offset
+    store.configure(commit_interval_ms=1, commit_least_pages=0)
+    parts(store).committer.wake()
+    until(store, lambda: store.visible_offset == end)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +78,12 @@ def test_commit_options_too(tmp_path: Path) -> None:
         ("max_message_size_bytes", DAY_MS),
     ],
 )
-def test_what_cannot_change(tmp_path: Path, name: str, value: object) -> None:
-    with open_small(tmp_path) as store:
-        before = store.config
-        with pytest.raises(ConfigError, match=name):
-            store.configure(flush_least_pages=1, **{name: value})
-        assert store.config is before
-        assert parts(store).flusher.least_pages == before.flush_least_pages
+def test_what_cannot_change(name: str, value: object, store: Store) -> None:
+    before = store.config
+    with pytest.raises(ConfigError, match=name):
+        store.configure(flush_least_pages=1, **{name: value})
+    assert store.config is before
+    assert parts(store).flusher.least_pages == before.flush_least_pages
 
 
 def test_each_live_option_reaches_a_part() -> None:
@@ -94,18 +91,18 @@ def test_each_live_option_reaches_a_part() -> None:
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])
-def test_live_options_arrive_where_they_are_read(tmp_path: Path, durability: str) -> None:
+@pytest.mark.store("durability")
+def test_live_options_arrive_where_they_are_read(durability: str, store: Store) -> None:
     """What is given at an open reaches the same attributes as what `configure` sets."""
     options: dict[str, Any] = {option: 7 for option, _, _ in LIVE_PARTS} | {
         "flush_timed": True,
         "max_message_size_bytes": 777,
     }
-    with open_small(tmp_path, durability=durability) as store:
-        store.configure(**options)
-        for option, part_name, attribute in LIVE_PARTS:
-            part = attrgetter(part_name)(parts(store))
-            if part is None:
-                assert part_name == "committer"
-                assert durability != "memory"
-            else:
-                assert getattr(part, attribute) == options[option]
+    store.configure(**options)
+    for option, part_name, attribute in LIVE_PARTS:
+        part = attrgetter(part_name)(parts(store))
+        if part is None:
+            assert part_name == "committer"
+            assert durability != "memory"
+        else:
+            assert getattr(part, attribute) == options[option]

@@ -76,19 +76,17 @@ def put_and_open_again(root: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("cut", "minimum"), [(0, 400), (0, 0), (-1, 400), (400, 0), (0, 1 << 40)])
-def test_no_false_cut_costs_messages(cut: int, minimum: int, killed: Path, tmp_path: Path) -> None:
+def test_no_false_cut_costs_messages(cut: int, minimum: int, killed: Path, root: Path) -> None:
     """D-22: neither those that are there nor those that are put next."""
-    root = tmp_path / "store"
     shutil.copytree(killed, root)
     forge(root, cut=cut, minimum=minimum)
     assert put_and_open_again(root) == BEFORE + AFTER
 
 
 def test_whatever_a_checkpoint_says_later_messages_stay(
-    killed: Path, tmp_path: Path, rng: random.Random
+    killed: Path, rng: random.Random, root: Path
 ) -> None:
     """D-02 D-22: a number that is true of nothing costs no message that is put after the open."""
-    root = tmp_path / "store"
     numbers = [0, 1, 399, 400, 16384, (1 << 31) - 1, (1 << 32) - 1, 1 << 40, (1 << 63) - 1]
     for _ in range(10):
         shutil.rmtree(root, ignore_errors=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
-from rocketstore import ConfigError, StoreClosedError, StoreConfig, StoreLockedError
+from rocketstore import ConfigError, Store, StoreClosedError, StoreConfig, StoreLockedError
 from rocketstore.engine import preflight
 from tests.support.forking import fork
 from tests.support.small_store import SMALL, dispatched, everything, open_small, parts
@@ -187,33 +187,31 @@ def test_close_is_idempotent_and_stops_all_threads(tmp_path: Path) -> None:
         store.end_offset  # noqa: B018
 
 
-def test_a_forked_child_cannot_use_the_store(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        writer.put(b"x")
-        log, end = store._open().commit_log.log, store.end_offset
-        consumer = store.consumer("orders", offset="earliest")
-        assert consumer._prefetch()
-        pid = fork()
-        if pid == 0:
-            code = 1
-            try:
-                assert store.closed
-                for refused in (
-                    lambda: writer.put(b"from the child"),
-                    lambda: log.wait_flushed(end + 1, timeout_ms=100),
-                    lambda: consumer._take(),
-                    lambda: next(consumer),
-                ):
-                    with pytest.raises(StoreClosedError, match="forked child"):
-                        refused()
-                store.close()
-                code = 0
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert writer.put(b"y").queue_offset == 1
-        assert [message.body for message in consumer._take()] == [b"x"]
+def test_a_forked_child_cannot_use_the_store(store: Store, writer: rocketstore.Writer) -> None:
+    writer.put(b"x")
+    log, end = store._open().commit_log.log, store.end_offset
+    consumer = store.consumer("orders", offset="earliest")
+    assert consumer._prefetch()
+    pid = fork()
+    if pid == 0:
+        code = 1
+        try:
+            assert store.closed
+            for refused in (
+                lambda: writer.put(b"from the child"),
+                lambda: log.wait_flushed(end + 1, timeout_ms=100),
+                lambda: consumer._take(),
+                lambda: next(consumer),
+            ):
+                with pytest.raises(StoreClosedError, match="forked child"):
+                    refused()
+            store.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert writer.put(b"y").queue_offset == 1
+    assert [message.body for message in consumer._take()] == [b"x"]
 
 
 def test_repr_and_pickle(tmp_path: Path) -> None:

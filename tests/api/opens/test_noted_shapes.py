@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 import rocketstore
+from rocketstore.log.layout import store_json
 from tests.support.small_store import SMALL, open_small
 from tests.support.state_json import change_json
 
@@ -87,3 +88,21 @@ def test_a_length_that_the_names_of_queue_files_contradict_is_not_believed(
     with rocketstore.open(tmp_path, mode) as store:
         assert store.config.consume_queue_file_size_bytes == size
         assert [m.body for m in store.consumer("t")] == [b"%d" % n for n in range(count)]
+
+
+def test_an_open_reads_the_notes_once_and_stores_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each phase read them again, and the first open stored them without sizes, then with them."""
+    calls: list[str] = []
+
+    def watch(name: str) -> None:
+        real = getattr(store_json, name)
+        monkeypatch.setattr(store_json, name, lambda *given: calls.append(name) or real(*given))
+
+    watch("read_json")
+    watch("write_own_json")
+    for expected in (["read_json", "write_own_json"], ["read_json"]):
+        calls.clear()
+        with open_small(tmp_path):
+            assert calls == expected

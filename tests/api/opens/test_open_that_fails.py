@@ -38,6 +38,12 @@ def broken(*_: object) -> None:
     raise OSError(errno.EIO, "broken")
 
 
+@pytest.fixture
+def bodies(tmp_path: Path) -> list[bytes]:
+    """Those of the store."""
+    return filled(tmp_path)
+
+
 @pytest.mark.parametrize(("where", "name", "fault", "error"), [
     (wiring, "file_system", lambda _: FileSystem("nfs", network=True), ConfigError),
     (wiring, "RingBuffer", no_memory, MemoryError),
@@ -46,9 +52,14 @@ def broken(*_: object) -> None:
     (SecondNames, "add", broken, OSError),
 ])  # fmt: skip
 def test_the_next_open_finds_a_clean_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, fault: Any, error: Any
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: Any,
+    name: str,
+    fault: Any,
+    error: Any,
+    bodies: list[bytes],
 ) -> None:
-    bodies = filled(tmp_path)
     for _ in range(2):
         with monkeypatch.context() as patch:
             patch.setattr(where, name, fault)
@@ -81,9 +92,8 @@ def test_after_a_crash_the_marks_stay(tmp_path: Path, monkeypatch: pytest.Monkey
         assert store.recovery.mode == "unclean"
 
 
-def test_a_rebuild_that_fails_where_a_queue_was_lost(tmp_path: Path) -> None:
+def test_a_rebuild_that_fails_where_a_queue_was_lost(tmp_path: Path, bodies: list[bytes]) -> None:
     """It puts nothing in its place; the next open finds it lost as this one did."""
-    bodies = filled(tmp_path)
     queue = tmp_path / "consumequeue" / "orders"
     shutil.rmtree(queue)
     for _ in range(2):
@@ -97,10 +107,9 @@ def test_a_rebuild_that_fails_where_a_queue_was_lost(tmp_path: Path) -> None:
 
 
 def test_nothing_is_restored_on_a_disk_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies: list[bytes]
 ) -> None:
     """What a slot of the checkpoint holds behind a failed sync is not known; the other one stays."""
-    bodies = filled(tmp_path)
     store_it = CheckpointFile.store
 
     def failing(self: CheckpointFile, checkpoint: Any) -> None:
@@ -137,10 +146,9 @@ def test_a_reader_that_fails_beside_a_broker_leaves_nothing_open(
 
 @pytest.mark.parametrize(("where", "name"), [(shutdown, "remove_abort"), (CheckpointFile, "store")])
 def test_a_second_interrupt_leaves_nothing_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, bodies: list[bytes]
 ) -> None:
     """On the way back. The traceback holds the frames: nothing is left to the collector."""
-    bodies = filled(tmp_path)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -15,19 +15,18 @@ from rocketstore import ConfigError, StoreClosedError, StoreLockedError
 from tests.support.small_store import open_small
 
 
-def test_a_store_that_no_variable_holds_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    held = [open_small(path)]
+def test_a_store_that_no_variable_holds_is_found(root: Path) -> None:
+    held = [open_small(root)]
     held[0].writer("t").put(b"1")
     with pytest.warns(ResourceWarning, match="no variable holds it"):
         held.clear()
     gc.collect()
     with pytest.raises(StoreLockedError, match=r"rocketstore.opened\(path\) gives it"):
-        open_small(path)
-    with rocketstore.opened(path) as again:
+        open_small(root)
+    with rocketstore.opened(root) as again:
         again.writer("t").put(b"2")
         assert [m.body for m in again.consumer("t")] == [b"1", b"2"]
-    open_small(path, "r+").close()
+    open_small(root, "r+").close()
 
 
 def test_two_variables_of_one_store(tmp_path: Path) -> None:

@@ -148,59 +148,55 @@ def test_every_stop_is_gone_on_from(
         assert outcome(store)[2:] == wanted[2:]
 
 
-def test_the_last_attempt_checks_little(tmp_path: Path, rng: random.Random) -> None:
+def test_the_last_attempt_checks_little(rng: random.Random, root: Path) -> None:
     """D-23: what an earlier attempt made durable is not read again."""
-    path = tmp_path / "s"
-    of_rocketmq(path, rng)
-    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+    of_rocketmq(root, rng)
+    with pytest.raises(Stopped), open_small(root, on_recovery=Stopper(30)):
         pass
-    with open_small(path) as store:
+    with open_small(root) as store:
         report = store.recovery
         assert report.mode == "foreign-unclean"
         assert report.start > 0
         assert report.scanned_bytes <= report.end - report.start
         assert "an earlier recovery came to" in str(report)
         assert report.foreign == (report.start, report.end)
-    state = (path / "rocketstore" / "store.json").read_text()
+    state = (root / "rocketstore" / "store.json").read_text()
     assert f"{report.end}" in state
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2}'])
-def test_progress_that_nobody_can_read(text: str, tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "s"
-    of_rocketmq(path, rng)
-    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+def test_progress_that_nobody_can_read(text: str, rng: random.Random, root: Path) -> None:
+    of_rocketmq(root, rng)
+    with pytest.raises(Stopped), open_small(root, on_recovery=Stopper(30)):
         pass
-    progress = path / "rocketstore" / "recovery.json"
+    progress = root / "rocketstore" / "recovery.json"
     assert progress.exists()
     progress.write_text(text)
-    with open_small(path) as store:
+    with open_small(root) as store:
         assert len(outcome(store)[3]) > MESSAGES * 9 // 10
         assert not progress.exists()
 
 
-def test_a_rocketmq_between_two_attempts(tmp_path: Path, rng: random.Random) -> None:
+def test_a_rocketmq_between_two_attempts(rng: random.Random, root: Path) -> None:
     """What the first attempt noted counts no more, all is checked again."""
-    path = tmp_path / "s"
-    of_rocketmq(path, rng)
-    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+    of_rocketmq(root, rng)
+    with pytest.raises(Stopped), open_small(root, on_recovery=Stopper(30)):
         pass
-    (path / "lock").write_bytes(b"lock")
-    with open_small(path) as store:
+    (root / "lock").write_bytes(b"lock")
+    with open_small(root) as store:
         assert store.recovery.start == 0
         assert len(store.recovery.damage) == 2
-        assert not (path / "rocketstore" / "recovery.json").exists()
+        assert not (root / "rocketstore" / "recovery.json").exists()
 
 
-def test_reading_changes_no_progress(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "s"
-    of_rocketmq(path, rng)
-    with pytest.raises(Stopped), open_small(path, on_recovery=Stopper(30)):
+def test_reading_changes_no_progress(rng: random.Random, root: Path) -> None:
+    of_rocketmq(root, rng)
+    with pytest.raises(Stopped), open_small(root, on_recovery=Stopper(30)):
         pass
-    before = (path / "rocketstore" / "recovery.json").read_bytes()
-    with rocketstore.open(path, "r") as store:
+    before = (root / "rocketstore" / "recovery.json").read_bytes()
+    with rocketstore.open(root, "r") as store:
         assert len(outcome(store)[3]) > MESSAGES * 9 // 10
-    assert (path / "rocketstore" / "recovery.json").read_bytes() == before
+    assert (root / "rocketstore" / "recovery.json").read_bytes() == before
 
 
 def test_a_checkpoint_on_the_way_names_no_queue_further_on(tmp_path: Path) -> None:

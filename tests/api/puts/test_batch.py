@@ -12,56 +12,51 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import MessageTooLargeError
+from rocketstore import MessageTooLargeError, Store
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])
-def test_bodies_stand_back_to_back(tmp_path: Path, durability: str) -> None:
+@pytest.mark.store("durability")
+def test_bodies_stand_back_to_back(durability: str, store: Store) -> None:
     """S004-59: one put and a batch make the same records; the result speaks of all of them."""
     bodies = [b"%d" % i * i for i in range(1, 8)]
-    with open_small(tmp_path, durability=durability) as store:
-        writer = store.writer("orders")
-        writer.put(b"before")
-        result = writer.put_batch(
-            bodies, tags="paid", keys=["a", "b"], properties={"p": "1"}, flag=3
-        )
-        assert (result.count, result.queue_offset) == (7, 1)
-        assert result.queue_offsets == range(1, 8)
-        store.wait_flushed(result.end_offset)
-        end = result.physical_offset
-        for body, offset in zip(bodies, result.physical_offsets, strict=True):
-            message = store.get(offset)
-            assert offset == end
-            end += message.size
-            assert (message.body, message.tags, message.keys) == (body, "paid", ("a", "b"))
-            assert (message.flag, message.properties["p"]) == (3, "1")
-            assert message.store_timestamp_ms == result.store_timestamp_ms
-        assert end == result.end_offset == store.end_offset
-        assert [m.body for m in everything(dispatched(store))] == [b"before", *bodies]
+    writer = store.writer("orders")
+    writer.put(b"before")
+    result = writer.put_batch(bodies, tags="paid", keys=["a", "b"], properties={"p": "1"}, flag=3)
+    assert (result.count, result.queue_offset) == (7, 1)
+    assert result.queue_offsets == range(1, 8)
+    store.wait_flushed(result.end_offset)
+    end = result.physical_offset
+    for body, offset in zip(bodies, result.physical_offsets, strict=True):
+        message = store.get(offset)
+        assert offset == end
+        end += message.size
+        assert (message.body, message.tags, message.keys) == (body, "paid", ("a", "b"))
+        assert (message.flag, message.properties["p"]) == (3, "1")
+        assert message.store_timestamp_ms == result.store_timestamp_ms
+    assert end == result.end_offset == store.end_offset
+    assert [m.body for m in everything(dispatched(store))] == [b"before", *bodies]
 
 
-def test_a_batch_never_crosses_a_segment(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        writer.put(b"x" * 2000)
-        result = writer.put_batch([b"y" * 700] * 3)
-        assert {offset // SEGMENT for offset in result.physical_offsets} == {1}
-        assert result.physical_offset == SEGMENT
+def test_a_batch_never_crosses_a_segment(writer: rocketstore.Writer) -> None:
+    writer.put(b"x" * 2000)
+    result = writer.put_batch([b"y" * 700] * 3)
+    assert {offset // SEGMENT for offset in result.physical_offsets} == {1}
+    assert result.physical_offset == SEGMENT
 
 
-def test_one_bad_body_stores_nothing(tmp_path: Path) -> None:
-    with open_small(tmp_path, max_message_size_bytes=100) as store:
-        writer = store.writer("orders")
-        for bad, error in (
-            (b"x" * 101, MessageTooLargeError),
-            ("text", TypeError),
-            (None, TypeError),
-        ):
-            with pytest.raises(error):
-                writer.put_batch([b"good", bad, b"good"])
-        assert store.end_offset == 0
-        assert writer.put(b"x").queue_offset == 0
+@pytest.mark.store(max_message_size_bytes=100)
+def test_one_bad_body_stores_nothing(store: Store, writer: rocketstore.Writer) -> None:
+    for bad, error in (
+        (b"x" * 101, MessageTooLargeError),
+        ("text", TypeError),
+        (None, TypeError),
+    ):
+        with pytest.raises(error):
+            writer.put_batch([b"good", bad, b"good"])
+    assert store.end_offset == 0
+    assert writer.put(b"x").queue_offset == 0
 
 
 def test_larger_than_a_segment(tmp_path: Path) -> None:
@@ -125,23 +120,20 @@ def test_an_empty_batch_is_nothing(durability: Any, tmp_path: Path) -> None:
         store.put_batch([])
 
 
-def test_any_iterable(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        assert store.writer("orders").put_batch(bytes([c]) for c in b"abc").count == 3
-        assert [m.body for m in everything(dispatched(store))] == [b"a", b"b", b"c"]
+def test_any_iterable(store: Store) -> None:
+    assert store.writer("orders").put_batch(bytes([c]) for c in b"abc").count == 3
+    assert [m.body for m in everything(dispatched(store))] == [b"a", b"b", b"c"]
 
 
-def test_a_batch_goes_to_one_queue(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders", queues=4)
-        ids = {writer.put_batch([b"x", b"y"], shard_key="anna").queue_id for _ in range(3)}
-        assert len(ids) == 1
+def test_a_batch_goes_to_one_queue(store: Store) -> None:
+    writer = store.writer("orders", queues=4)
+    ids = {writer.put_batch([b"x", b"y"], shard_key="anna").queue_id for _ in range(3)}
+    assert len(ids) == 1
 
 
-def test_counted_message_by_message(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        result = store.writer("orders").put_batch([b"x"] * 5)
-        assert store.stats().topics["orders"] == (5, result.size)
+def test_counted_message_by_message(store: Store) -> None:
+    result = store.writer("orders").put_batch([b"x"] * 5)
+    assert store.stats().topics["orders"] == (5, result.size)
 
 
 @pytest.mark.parametrize("record_crc", [True, False])
@@ -171,21 +163,20 @@ def test_a_batch_makes_the_bytes_of_single_puts(
             assert mine == other
 
 
-def test_views_in_a_batch_are_given_back(tmp_path: Path) -> None:
+def test_views_in_a_batch_are_given_back(store: Store) -> None:
     """Bodies that are no bytes objects are pinned while they are copied, and no longer; also when a
     later body is refused."""
     first, second = bytearray(b"first"), bytearray(b"second")
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        result = writer.put_batch([b"zero", first, memoryview(second), b"last"])
-        for unpinned in (first, second):
-            unpinned.append(0)  # BufferError while a view is open
-        found = [store.get(offset).body for offset in result.physical_offsets]
-        assert found == [b"zero", b"first", b"second", b"last"]
-        with pytest.raises(TypeError, match="encode"):
-            writer.put_batch([first, "text"])  # type: ignore[list-item]
-        with pytest.raises(MessageTooLargeError):
-            writer.put_batch([b"", second, bytes(8 << 20)])
-        for unpinned in (first, second):
-            unpinned.append(0)
-        assert store.end_offset == result.end_offset
+    writer = store.writer("orders")
+    result = writer.put_batch([b"zero", first, memoryview(second), b"last"])
+    for unpinned in (first, second):
+        unpinned.append(0)  # BufferError while a view is open
+    found = [store.get(offset).body for offset in result.physical_offsets]
+    assert found == [b"zero", b"first", b"second", b"last"]
+    with pytest.raises(TypeError, match="encode"):
+        writer.put_batch([first, "text"])  # type: ignore[list-item]
+    with pytest.raises(MessageTooLargeError):
+        writer.put_batch([b"", second, bytes(8 << 20)])
+    for unpinned in (first, second):
+        unpinned.append(0)
+    assert store.end_offset == result.end_offset

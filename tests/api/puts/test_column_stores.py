@@ -64,16 +64,15 @@ def test_damage_is_raised_or_counted(tmp_path: Path) -> None:
     assert damaged in [row["physical_offset"] for row in rows_of(whole)]
 
 
-def test_random_damage_is_reported_and_parts_agree(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 400)
-    whole = rocketstore.scan(path, on_damage="skip")
+def test_random_damage_is_reported_and_parts_agree(rng: random.Random, root: Path) -> None:
+    fill_at_random(root, rng, 400)
+    whole = rocketstore.scan(root, on_damage="skip")
     rows = rows_of(whole)
     hit = sorted(rng.sample(range(400), 6))
     size = 64 << 10
     for number in hit:
         place = rows[number]["physical_offset"] + rng.randrange(rows[number]["size"] - 20)
-        with (path / "commitlog" / f"{place - place % size:020d}").open("r+b") as file:
+        with (root / "commitlog" / f"{place - place % size:020d}").open("r+b") as file:
             file.seek(place % size)
             old = file.read(1)[0]
             file.seek(place % size)
@@ -87,15 +86,14 @@ def test_random_damage_is_reported_and_parts_agree(tmp_path: Path, rng: random.R
     assert [row for part in parts for row in rows_of(part)] == expected
 
 
-def test_missing_segments(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 300)
-    scan = rocketstore.scan(path)
+def test_missing_segments(rng: random.Random, root: Path) -> None:
+    fill_at_random(root, rng, 300)
+    scan = rocketstore.scan(root)
     rows = rows_of(scan)
-    (path / "commitlog" / f"{64 << 10:020d}").unlink()
+    (root / "commitlog" / f"{64 << 10:020d}").unlink()
     with pytest.raises(rocketstore.CorruptRecordError, match="missing segment"):
         list(scan)
-    found = rows_of(rocketstore.scan(path, on_damage="skip"))
+    found = rows_of(rocketstore.scan(root, on_damage="skip"))
     assert found == [row for row in rows if row["physical_offset"] // (64 << 10) != 1]
 
 
@@ -126,12 +124,11 @@ def test_a_segment_that_was_cut(tmp_path: Path, rng: random.Random, number: int)
             list(rocketstore.scan(path))
 
 
-def test_a_segment_that_is_cut_while_a_scan_runs(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 400)
-    chunks = iter(rocketstore.scan(path, chunk_bytes=1000))
+def test_a_segment_that_is_cut_while_a_scan_runs(rng: random.Random, root: Path) -> None:
+    fill_at_random(root, rng, 400)
+    chunks = iter(rocketstore.scan(root, chunk_bytes=1000))
     next(chunks)
-    os.truncate(path / "commitlog" / f"{128 << 10:020d}", 100)
+    os.truncate(root / "commitlog" / f"{128 << 10:020d}", 100)
     with pytest.raises(rocketstore.ReadFailedError, match="was cut since"):
         list(chunks)
 
@@ -144,16 +141,15 @@ def trimmed(path: Path, segments: int) -> int:
         return store.begin_offset
 
 
-def test_what_is_trimmed_while_a_scan_runs(tmp_path: Path, rng: random.Random) -> None:
+def test_what_is_trimmed_while_a_scan_runs(rng: random.Random, root: Path) -> None:
     """Retention is no damage: the log begins behind it by now, as for who comes later."""
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 400)
-    rows = rows_of(rocketstore.scan(path))
-    scan, skipping = rocketstore.scan(path), rocketstore.scan(path, on_damage="skip")
-    late = rocketstore.scan(path, begin_offset=rows[3]["physical_offset"] + 1)
-    running, seen = iter(rocketstore.scan(path, chunk_bytes=1000)), 0
+    fill_at_random(root, rng, 400)
+    rows = rows_of(rocketstore.scan(root))
+    scan, skipping = rocketstore.scan(root), rocketstore.scan(root, on_damage="skip")
+    late = rocketstore.scan(root, begin_offset=rows[3]["physical_offset"] + 1)
+    running, seen = iter(rocketstore.scan(root, chunk_bytes=1000)), 0
     seen += next(running).rows
-    begin = trimmed(path, 3)
+    begin = trimmed(root, 3)
     with pytest.raises(rocketstore.OffsetOutOfRangeError) as caught:
         for columns in running:
             seen += columns.rows
@@ -174,15 +170,14 @@ def test_what_is_trimmed_while_a_scan_runs(tmp_path: Path, rng: random.Random) -
     assert sum(part.report.lost_bytes for part in parts) == begin
 
 
-def test_a_scan_that_begins_inside_of_a_missing_segment(tmp_path: Path, rng: random.Random) -> None:
+def test_a_scan_that_begins_inside_of_a_missing_segment(rng: random.Random, root: Path) -> None:
     """The end of a record may be passed over, not the rest of a segment."""
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 400)
-    (path / "commitlog" / f"{64 << 10:020d}").unlink()
+    fill_at_random(root, rng, 400)
+    (root / "commitlog" / f"{64 << 10:020d}").unlink()
     start, end = (64 << 10) + 100, 128 << 10
     with pytest.raises(rocketstore.CorruptRecordError, match="missing segment"):
-        list(rocketstore.scan(path, begin_offset=start))
-    scan = rocketstore.scan(path, begin_offset=start, on_damage="skip")
+        list(rocketstore.scan(root, begin_offset=start))
+    scan = rocketstore.scan(root, begin_offset=start, on_damage="skip")
     assert rows_of(scan)[0]["physical_offset"] == end
     assert [(damage.start, damage.end) for damage in scan.report.damage] == [(start, end)]
 
@@ -198,16 +193,15 @@ def test_a_lost_blank_is_stepped_over(tmp_path: Path) -> None:
     assert len(rows_of(scan)) == 60
 
 
-def test_nothing_behind_the_visible_end_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    with rocketstore.open(path, durability="os", commit_log_file_size_bytes=4096) as store:
+def test_nothing_behind_the_visible_end_is_read(root: Path) -> None:
+    with rocketstore.open(root, durability="os", commit_log_file_size_bytes=4096) as store:
         writer = store.writer("orders")
         first = [writer.put(b"%d" % n).end_offset for n in range(30)]
-        scan, beside = rocketstore.scan(store), rocketstore.scan(path)
+        scan, beside = rocketstore.scan(store), rocketstore.scan(root)
         # What another reader may see is published by the dispatcher.
         deadline = time.monotonic() + 60
         while beside.end_offset < scan.end_offset and time.monotonic() < deadline:
-            beside = rocketstore.scan(path)
+            beside = rocketstore.scan(root)
         assert scan.end_offset == beside.end_offset == store.visible_offset
         for n in range(30, 60):
             writer.put(b"%d" % n)
@@ -216,7 +210,7 @@ def test_nothing_behind_the_visible_end_is_read(tmp_path: Path) -> None:
         more = rocketstore.scan(store, begin_offset=scan.end_offset, aligned=True)
         assert [row["body"] for row in rows_of(more)] == [b"%d" % n for n in range(30, 60)]
         assert first[-1] <= scan.end_offset
-    assert len(rows_of(rocketstore.scan(path))) == 60
+    assert len(rows_of(rocketstore.scan(root))) == 60
 
 
 def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:

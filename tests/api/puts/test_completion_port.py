@@ -104,88 +104,88 @@ def settle_all(store: Store, port: CompletionPort) -> None:
     port.settle()
 
 
-def test_a_waiter_may_settle_and_put(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="disk", commit_log_file_size_bytes=1 << 20) as store:
-        writer, port = store.writer("orders"), CompletionPort(store)
-        writer.put(b"first")
-        last = Waiter()
-        waiters = [Waiter(port.settle), Waiter(lambda: put(port, writer, last))]
-        waiters += [Waiter() for _ in range(40)]
-        for waiter in waiters:
-            put(port, writer, waiter)
-        settle_all(store, port)
-        settle_all(store, port)
-        assert [len(waiter.told) for waiter in [*waiters, last]] == [1] * 43
-        assert port.pending == 0
-        port.close()
+@pytest.mark.store(durability="disk", commit_log_file_size_bytes=1 << 20)
+def test_a_waiter_may_settle_and_put(store: Store) -> None:
+    writer, port = store.writer("orders"), CompletionPort(store)
+    writer.put(b"first")
+    last = Waiter()
+    waiters = [Waiter(port.settle), Waiter(lambda: put(port, writer, last))]
+    waiters += [Waiter() for _ in range(40)]
+    for waiter in waiters:
+        put(port, writer, waiter)
+    settle_all(store, port)
+    settle_all(store, port)
+    assert [len(waiter.told) for waiter in [*waiters, last]] == [1] * 43
+    assert port.pending == 0
+    port.close()
 
 
-def test_a_waiter_that_is_too_late_may_put_again(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="disk", sync_flush_timeout_ms=1) as store:
-        writer, port = store.writer("orders"), CompletionPort(store)
-        writer.put(b"first", timeout_s=20)
-        again = Waiter()
-        late = Waiter(lambda: put(port, writer, again))
-        group = parts(store).commit_log.log.group
-        group.take_turn()
-        try:
-            put(port, writer, late)
-            time.sleep(0.01)
-            port.expire()
-        finally:
-            group.give_turn()
-        assert isinstance(late.told[0], DurabilityTimeoutError)
-        port.request_flush()
-        store.wait_flushed(store.end_offset, 20)
-        port.drain()
-        port.settle()
-        assert isinstance(again.told[0], PutResult)
-        assert port.pending == 0
-        port.close()
+@pytest.mark.store(durability="disk", sync_flush_timeout_ms=1)
+def test_a_waiter_that_is_too_late_may_put_again(store: Store) -> None:
+    writer, port = store.writer("orders"), CompletionPort(store)
+    writer.put(b"first", timeout_s=20)
+    again = Waiter()
+    late = Waiter(lambda: put(port, writer, again))
+    group = parts(store).commit_log.log.group
+    group.take_turn()
+    try:
+        put(port, writer, late)
+        time.sleep(0.01)
+        port.expire()
+    finally:
+        group.give_turn()
+    assert isinstance(late.told[0], DurabilityTimeoutError)
+    port.request_flush()
+    store.wait_flushed(store.end_offset, 20)
+    port.drain()
+    port.settle()
+    assert isinstance(again.told[0], PutResult)
+    assert port.pending == 0
+    port.close()
 
 
-def test_a_waiter_that_raises_strands_nobody(tmp_path: Path) -> None:
+@pytest.mark.store(durability="disk", sync_flush_timeout_ms=10_000)
+def test_a_waiter_that_raises_strands_nobody(store: Store) -> None:
     """As a future does that another thread cancels between `done` and `set_result`."""
 
     def refuse() -> None:
         raise RuntimeError("cancelled")
 
-    with open_small(tmp_path, durability="disk", sync_flush_timeout_ms=10_000) as store:
-        writer, port = store.writer("orders"), CompletionPort(store)
-        writer.put(b"first")
-        waiters = [Waiter(), Waiter(refuse), Waiter(), Waiter(refuse), Waiter()]
-        for waiter in waiters:
-            put(port, writer, waiter)
-        port.request_flush()
-        store.wait_flushed(store.end_offset)
-        with pytest.raises(RuntimeError, match="cancelled"):
-            port.settle()
-        assert [len(waiter.told) for waiter in waiters] == [1] * 5
-        assert (port.pending, port.settle()) == (0, 0)
-        watching = [Waiter(refuse), Waiter()]
-        for waiter in watching:
-            port.watch_arrivals(port.arrivals, waiter)
-        writer.put(b"x")
-        dispatched(store)
-        with pytest.raises(RuntimeError, match="cancelled"):
-            port.settle()
-        assert [len(waiter.told) for waiter in watching] == [1] * 2
-        port.close()
+    writer, port = store.writer("orders"), CompletionPort(store)
+    writer.put(b"first")
+    waiters = [Waiter(), Waiter(refuse), Waiter(), Waiter(refuse), Waiter()]
+    for waiter in waiters:
+        put(port, writer, waiter)
+    port.request_flush()
+    store.wait_flushed(store.end_offset)
+    with pytest.raises(RuntimeError, match="cancelled"):
+        port.settle()
+    assert [len(waiter.told) for waiter in waiters] == [1] * 5
+    assert (port.pending, port.settle()) == (0, 0)
+    watching = [Waiter(refuse), Waiter()]
+    for waiter in watching:
+        port.watch_arrivals(port.arrivals, waiter)
+    writer.put(b"x")
+    dispatched(store)
+    with pytest.raises(RuntimeError, match="cancelled"):
+        port.settle()
+    assert [len(waiter.told) for waiter in watching] == [1] * 2
+    port.close()
 
 
-def test_who_was_not_settled_is_completed_and_not_expired(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="disk", sync_flush_timeout_ms=10_000) as store:
-        writer, port = store.writer("orders"), CompletionPort(store)
-        writer.put(b"first")
-        waiters = [Waiter(), Waiter()]
-        for waiter in waiters:
-            put(port, writer, waiter)
-        port.request_flush()
-        store.wait_flushed(store.end_offset)
-        assert port.expire() is None
-        assert [type(waiter.told[0]) for waiter in waiters] == [PutResult] * 2
-        assert port.pending == port.pending_bytes == 0
-        port.close()
+@pytest.mark.store(durability="disk", sync_flush_timeout_ms=10_000)
+def test_who_was_not_settled_is_completed_and_not_expired(store: Store) -> None:
+    writer, port = store.writer("orders"), CompletionPort(store)
+    writer.put(b"first")
+    waiters = [Waiter(), Waiter()]
+    for waiter in waiters:
+        put(port, writer, waiter)
+    port.request_flush()
+    store.wait_flushed(store.end_offset)
+    assert port.expire() is None
+    assert [type(waiter.told[0]) for waiter in waiters] == [PutResult] * 2
+    assert port.pending == port.pending_bytes == 0
+    port.close()
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -218,49 +218,48 @@ def test_waiters_that_raise_when_they_expire_or_fail(tmp_path: Path, late: bool)
         port.close()
 
 
-def test_a_promise_beyond_the_end_of_the_log(tmp_path: Path, waiter: Future[object]) -> None:
+@pytest.mark.store(durability="disk")
+def test_a_promise_beyond_the_end_of_the_log(waiter: Future[object], store: Store) -> None:
     """Nothing would ever be there to flush, and close would wait for it."""
-    with open_small(tmp_path, durability="disk") as store:
-        port = CompletionPort(store)
-        end = store.writer("orders").put(b"x").end_offset
-        with pytest.raises(ValueError, match=f"end_offset = {end + 1}: the log ends at {end}"):
-            port.promise_flushed(end + 1, waiter)
-        port.request_flush()
-        assert port.pending == 0
-        assert port.promise_flushed(end, waiter) == Placed.MET
-        port.close()
+    port = CompletionPort(store)
+    end = store.writer("orders").put(b"x").end_offset
+    with pytest.raises(ValueError, match=f"end_offset = {end + 1}: the log ends at {end}"):
+        port.promise_flushed(end + 1, waiter)
+    port.request_flush()
+    assert port.pending == 0
+    assert port.promise_flushed(end, waiter) == Placed.MET
+    port.close()
 
 
-def test_a_port_that_is_closed(tmp_path: Path) -> None:
+@pytest.mark.store(durability="disk")
+def test_a_port_that_is_closed(store: Store) -> None:
     """Its descriptor may be another file's by now."""
-    with open_small(tmp_path, durability="disk") as store:
-        writer, port, waiter = store.writer("orders"), CompletionPort(store), Waiter()
-        result = writer.put(b"x", durability="memory")
-        port.close()
-        for act in (
-            lambda: put(port, writer, waiter),
-            lambda: port.promise(result, "disk", waiter),
-            lambda: port.promise_flushed(result.end_offset + 1, waiter),
-        ):
-            with pytest.raises(StoreClosedError, match="port is closed"):
-                act()
-        assert store.end_offset == result.end_offset
-        assert waiter.told == []
+    writer, port, waiter = store.writer("orders"), CompletionPort(store), Waiter()
+    result = writer.put(b"x", durability="memory")
+    port.close()
+    for act in (
+        lambda: put(port, writer, waiter),
+        lambda: port.promise(result, "disk", waiter),
+        lambda: port.promise_flushed(result.end_offset + 1, waiter),
+    ):
+        with pytest.raises(StoreClosedError, match="port is closed"):
+            act()
+    assert store.end_offset == result.end_offset
+    assert waiter.told == []
 
 
-def test_who_stopped_waiting_for_arrivals_is_forgotten(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        port, gone = CompletionPort(store), Waiter()
-        gone.told.append(None)
-        for _ in range(1000):
-            port.watch_arrivals(port.arrivals, gone)
-        assert sys.getrefcount(gone) < 200
-        kept = Waiter()
-        port.watch_arrivals(port.arrivals, kept)
-        for _ in range(100):
-            port.watch_arrivals(port.arrivals, gone)
-        store.writer("orders").put(b"x")
-        dispatched(store)
-        port.settle()
-        assert kept.told == [None]
-        port.close()
+def test_who_stopped_waiting_for_arrivals_is_forgotten(store: Store) -> None:
+    port, gone = CompletionPort(store), Waiter()
+    gone.told.append(None)
+    for _ in range(1000):
+        port.watch_arrivals(port.arrivals, gone)
+    assert sys.getrefcount(gone) < 200
+    kept = Waiter()
+    port.watch_arrivals(port.arrivals, kept)
+    for _ in range(100):
+        port.watch_arrivals(port.arrivals, gone)
+    store.writer("orders").put(b"x")
+    dispatched(store)
+    port.settle()
+    assert kept.told == [None]
+    port.close()

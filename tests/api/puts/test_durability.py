@@ -14,6 +14,7 @@ import pytest
 
 from rocketstore import (
     DurabilityTimeoutError,
+    Store,
     StoreFailedError,
     StoreReadOnlyError,
     encode_frames,
@@ -31,50 +32,48 @@ def calls() -> Iterator[DiskCalls]:
         yield calls
 
 
-def test_disk_put_waits_for_its_own_end(tmp_path: Path) -> None:
+def test_disk_put_waits_for_its_own_end(store: Store) -> None:
     """S000-44 S002-04 S002-37 S003-40 S001-51 S001-52: it returns once flushed has reached its end."""
-    with open_small(tmp_path) as store:
-        for size in (10, 500, 3000):
-            result = store.writer("orders").put(b"x" * size)
-            assert store.flushed_offset >= result.end_offset == result.physical_offset + result.size
+    for size in (10, 500, 3000):
+        result = store.writer("orders").put(b"x" * size)
+        assert store.flushed_offset >= result.end_offset == result.physical_offset + result.size
 
 
-def test_the_caller_sleeps_until_the_flusher_wakes_it(tmp_path: Path, calls: DiskCalls) -> None:
+def test_the_caller_sleeps_until_the_flusher_wakes_it(calls: DiskCalls, store: Store) -> None:
     """S000-110 S002-05 S002-19: the put returns after the sync, not before."""
     gate = Gate()
-    with open_small(tmp_path) as store:
-        calls.before["pwritev2"] = gate
-        done = threading.Event()
+    calls.before["pwritev2"] = gate
+    done = threading.Event()
 
-        def put() -> None:
-            store.writer("t").put(b"x")
-            done.set()
+    def put() -> None:
+        store.writer("t").put(b"x")
+        done.set()
 
-        thread = threading.Thread(target=put)
-        thread.start()
-        assert gate.reached.wait(20)
-        assert not done.is_set()
-        assert store.visible_offset == 0  # nobody reads what a power cut could take back
-        gate.open()
-        thread.join(20)
-        assert done.is_set()
-        assert store.flushed_offset == store.end_offset > 0
+    thread = threading.Thread(target=put)
+    thread.start()
+    assert gate.reached.wait(20)
+    assert not done.is_set()
+    assert store.visible_offset == 0  # nobody reads what a power cut could take back
+    gate.open()
+    thread.join(20)
+    assert done.is_set()
+    assert store.flushed_offset == store.end_offset > 0
 
 
-def test_a_flush_that_comes_too_late(tmp_path: Path, calls: DiskCalls) -> None:
+@pytest.mark.store(sync_flush_timeout_ms=30)
+def test_a_flush_that_comes_too_late(calls: DiskCalls, store: Store) -> None:
     """S000-45 S002-07 S002-08: FLUSH_DISK_TIMEOUT: the error says what was stored, where, and what to do."""
     gate = threading.Event()
-    with open_small(tmp_path, sync_flush_timeout_ms=30) as store:
-        calls.before["pwritev2"] = lambda: gate.wait(20)
-        with pytest.raises(DurabilityTimeoutError, match="do not put it again") as caught:
-            store.writer("orders").put(b"late")
-        result = caught.value.result
-        assert result is not None
-        assert caught.value.status == "FLUSH_DISK_TIMEOUT"
-        assert (result.physical_offset, result.end_offset) == (0, store.end_offset)
-        gate.set()
-        store.wait_flushed(result.end_offset, timeout_s=20)
-        assert store.get(result.physical_offset).body == b"late"
+    calls.before["pwritev2"] = lambda: gate.wait(20)
+    with pytest.raises(DurabilityTimeoutError, match="do not put it again") as caught:
+        store.writer("orders").put(b"late")
+    result = caught.value.result
+    assert result is not None
+    assert caught.value.status == "FLUSH_DISK_TIMEOUT"
+    assert (result.physical_offset, result.end_offset) == (0, store.end_offset)
+    gate.set()
+    store.wait_flushed(result.end_offset, timeout_s=20)
+    assert store.get(result.physical_offset).body == b"late"
 
 
 @pytest.mark.parametrize("durability", ["os", "disk", "memory"])
@@ -87,41 +86,37 @@ def test_flush_covers_all_that_was_put_before(tmp_path: Path, durability: str) -
         reader.flush()
 
 
-def test_a_flush_that_takes_too_long(tmp_path: Path, calls: DiskCalls) -> None:
+def test_a_flush_that_takes_too_long(calls: DiskCalls, store: Store) -> None:
     gate = threading.Event()
-    with open_small(tmp_path) as store:
-        calls.before["pwritev2"] = lambda: gate.wait(20)
-        store.writer("orders").put(b"x", durability="memory")
-        with pytest.raises(DurabilityTimeoutError, match="flushed = 0"):
-            store.flush(timeout_s=0.01)
-        gate.set()
-        assert store.flush(timeout_s=20) == store.end_offset
+    calls.before["pwritev2"] = lambda: gate.wait(20)
+    store.writer("orders").put(b"x", durability="memory")
+    with pytest.raises(DurabilityTimeoutError, match="flushed = 0"):
+        store.flush(timeout_s=0.01)
+    gate.set()
+    assert store.flush(timeout_s=20) == store.end_offset
 
 
-def test_wait_flushed_times_out(tmp_path: Path, calls: DiskCalls) -> None:
+def test_wait_flushed_times_out(calls: DiskCalls, store: Store) -> None:
     gate = threading.Event()
-    with open_small(tmp_path) as store:
-        calls.before["pwritev2"] = lambda: gate.wait(20)
-        result = store.writer("orders").put(b"x", durability="memory")
-        with pytest.raises(DurabilityTimeoutError, match="flushed = 0"):
-            store.wait_flushed(result.end_offset, timeout_s=0.01)
-        gate.set()
-        with pytest.raises(ValueError, match="the log ends at"):
-            store.wait_flushed(result.end_offset + 1)
+    calls.before["pwritev2"] = lambda: gate.wait(20)
+    result = store.writer("orders").put(b"x", durability="memory")
+    with pytest.raises(DurabilityTimeoutError, match="flushed = 0"):
+        store.wait_flushed(result.end_offset, timeout_s=0.01)
+    gate.set()
+    with pytest.raises(ValueError, match="the log ends at"):
+        store.wait_flushed(result.end_offset + 1)
 
 
-def test_without_the_wait_flag_the_flusher_is_only_woken(tmp_path: Path) -> None:
+def test_without_the_wait_flag_the_flusher_is_only_woken(store: Store) -> None:
     """S000-46 S000-112 S002-09 S002-22: WAIT=false returns at once; a flush comes all the same."""
-    with open_small(tmp_path) as store:
-        result = store.put_message("orders", b"x", properties={"WAIT": "false"})
-        assert result.durability == "memory"
-        until(store, lambda: store.flushed_offset >= result.end_offset)
+    result = store.put_message("orders", b"x", properties={"WAIT": "false"})
+    assert result.durability == "memory"
+    until(store, lambda: store.flushed_offset >= result.end_offset)
 
 
-def test_wait_flag_true_or_absent_waits(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        for properties in ({}, {"WAIT": "true"}):
-            assert store.put_message("t", b"x", properties=properties).durability == "disk"
+def test_wait_flag_true_or_absent_waits(store: Store) -> None:
+    for properties in ({}, {"WAIT": "true"}):
+        assert store.put_message("t", b"x", properties=properties).durability == "disk"
 
 
 def test_appended_is_not_durable(tmp_path: Path) -> None:
@@ -204,19 +199,18 @@ def test_waiters_of_a_failed_store_are_told(tmp_path: Path, calls: DiskCalls) ->
     store.close()
 
 
-def test_flush_policy_runs_outside_the_append_lock(tmp_path: Path, calls: DiskCalls) -> None:
+def test_flush_policy_runs_outside_the_append_lock(calls: DiskCalls, store: Store) -> None:
     """S003-27: while a sync hangs, other puts take the lock, append and return."""
     gate = Gate()
-    with open_small(tmp_path) as store:
-        calls.before["pwritev2"] = gate
-        first = store.writer("orders").submit(b"first")
-        assert gate.reached.wait(20)
-        for number in range(1, 6):
-            result = store.writer("orders").put(b"next", durability="memory")
-            assert result.queue_offset == number
-        assert not first.done()
-        gate.open()
-        assert first.result(20).durability == "disk"
+    calls.before["pwritev2"] = gate
+    first = store.writer("orders").submit(b"first")
+    assert gate.reached.wait(20)
+    for number in range(1, 6):
+        result = store.writer("orders").put(b"next", durability="memory")
+        assert result.queue_offset == number
+    assert not first.done()
+    gate.open()
+    assert first.result(20).durability == "disk"
 
 
 def test_close_makes_everything_durable(tmp_path: Path) -> None:
@@ -245,75 +239,75 @@ def test_slow_flush_is_logged(
     assert f"flush up to {end} took" in caplog.text
 
 
-def test_disk_readers_see_only_what_is_durable(tmp_path: Path, calls: DiskCalls) -> None:
+def test_disk_readers_see_only_what_is_durable(
+    tmp_path: Path, calls: DiskCalls, store: Store
+) -> None:
     """In a disk store visible is flushed, so nobody reads what a power cut takes back."""
-    with open_small(tmp_path) as store:
-        gate = threading.Event()
-        calls.before["pwritev2"] = lambda: gate.wait(20)
-        store.writer("orders").put(b"x", durability="memory")
-        assert store.visible_offset == 0
-        assert log_bytes(tmp_path).strip(b"\0") == b""
-        gate.set()
-        store.wait_flushed(store.end_offset)
-        assert store.visible_offset == store.end_offset
+    gate = threading.Event()
+    calls.before["pwritev2"] = lambda: gate.wait(20)
+    store.writer("orders").put(b"x", durability="memory")
+    assert store.visible_offset == 0
+    assert log_bytes(tmp_path).strip(b"\0") == b""
+    gate.set()
+    store.wait_flushed(store.end_offset)
+    assert store.visible_offset == store.end_offset
 
 
-def test_an_unknown_durability_stores_nothing(tmp_path: Path) -> None:
+def test_an_unknown_durability_stores_nothing(store: Store) -> None:
     frames, _ = encode_frames((np.array([0, 1], np.int32), b"x"), topics=["t"])
-    with open_small(tmp_path) as store:
-        writer = store.writer("t")
-        wrong: dict[str, Any] = {"durability": "certain"}
-        for put in (
-            lambda: writer.put(b"x", **wrong),
-            lambda: writer.submit(b"x", **wrong),
-            lambda: writer.put_batch([b"x"], **wrong),
-            lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
-            lambda: store.put_message("t", b"x", **wrong),
-            lambda: store.put_frames(frames, **wrong),
-            lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),
-        ):
-            with pytest.raises(ValueError, match="durability = 'certain'"):
-                put()
-        assert store.end_offset == 0
+    writer = store.writer("t")
+    wrong: dict[str, Any] = {"durability": "certain"}
+    for put in (
+        lambda: writer.put(b"x", **wrong),
+        lambda: writer.submit(b"x", **wrong),
+        lambda: writer.put_batch([b"x"], **wrong),
+        lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
+        lambda: store.put_message("t", b"x", **wrong),
+        lambda: store.put_frames(frames, **wrong),
+        lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),
+    ):
+        with pytest.raises(ValueError, match="durability = 'certain'"):
+            put()
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("timeout_s", ["5", float("nan"), [1]])
+@pytest.mark.store(durability="os")
 def test_a_timeout_that_is_none_is_refused_before_anything_is_stored(
-    tmp_path: Path, timeout_s: Any
+    timeout_s: Any, store: Store
 ) -> None:
     frames, _ = encode_frames((np.array([0, 1], np.int32), b"x"), topics=["t"])
-    with open_small(tmp_path, durability="os") as store:
-        writer = store.writer("orders")
-        wrong: dict[str, Any] = {"durability": "disk", "timeout_s": timeout_s}
-        for put in (
-            lambda: writer.put(b"x", **wrong),
-            lambda: writer.put_batch([b"x"], **wrong),
-            lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
-            lambda: store.put_message("orders", b"x", **wrong),
-            lambda: store.put_frames(frames, **wrong),
-            lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),
-        ):
-            with pytest.raises((TypeError, ValueError)):
-                put()
-        assert store.end_offset == 0
+    writer = store.writer("orders")
+    wrong: dict[str, Any] = {"durability": "disk", "timeout_s": timeout_s}
+    for put in (
+        lambda: writer.put(b"x", **wrong),
+        lambda: writer.put_batch([b"x"], **wrong),
+        lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
+        lambda: store.put_message("orders", b"x", **wrong),
+        lambda: store.put_frames(frames, **wrong),
+        lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            put()
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("timeout_s", [float("inf"), 1e10, 9.3e9, 1e300])
-def test_the_longest_timeouts_wait(tmp_path: Path, timeout_s: float) -> None:
-    with open_small(tmp_path, durability="os") as store:
-        result = store.writer("orders").put(b"x", durability="disk", timeout_s=timeout_s)
-        assert result.durability == "disk"
-        store.wait_flushed(result.end_offset, timeout_s)
+@pytest.mark.store(durability="os")
+def test_the_longest_timeouts_wait(timeout_s: float, store: Store) -> None:
+    result = store.writer("orders").put(b"x", durability="disk", timeout_s=timeout_s)
+    assert result.durability == "disk"
+    store.wait_flushed(result.end_offset, timeout_s)
 
 
-def test_waits_without_time_have_it_flushed(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os", flush_interval_ms=24 * 3600 * 1000)
+def test_waits_without_time_have_it_flushed(store: Store) -> None:
     """Who looks again and again whether a message is on disk comes to see it there."""
-    with open_small(tmp_path, durability="os", flush_interval_ms=24 * 3600 * 1000) as store:
-        end = store.writer("orders").put(b"x").end_offset
+    end = store.writer("orders").put(b"x").end_offset
 
-        def flushed() -> bool:
-            with contextlib.suppress(DurabilityTimeoutError):
-                store.wait_flushed(end, timeout_s=0)
-            return store.flushed_offset >= end
+    def flushed() -> bool:
+        with contextlib.suppress(DurabilityTimeoutError):
+            store.wait_flushed(end, timeout_s=0)
+        return store.flushed_offset >= end
 
-        wait_until(flushed)
+    wait_until(flushed)

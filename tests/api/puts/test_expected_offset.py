@@ -14,45 +14,42 @@ import rocketstore
 import rocketstore.aio
 from rocketstore.errors import MessageRejectedError, QueueOffsetMismatchError, RocketStoreError
 from rocketstore.testing import crash_and_reopen, temporary_store
-from tests.support.small_store import SEGMENT, open_small, open_still
+from tests.support.small_store import SEGMENT, open_still
 
 
-def test_a_put_gets_the_offset_that_it_expects(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t")
-        for number in range(40):  # over several segments
-            assert writer.put(bytes(200), expected_queue_offset=number).queue_offset == number
-        assert store.begin_offset == 0 and store.end_offset > 2 * SEGMENT
+def test_a_put_gets_the_offset_that_it_expects(store: rocketstore.Store) -> None:
+    writer = store.writer("t")
+    for number in range(40):  # over several segments
+        assert writer.put(bytes(200), expected_queue_offset=number).queue_offset == number
+    assert store.begin_offset == 0 and store.end_offset > 2 * SEGMENT
 
 
 @pytest.mark.parametrize("expected", [0, 1, 3, 2**63 - 1])
-def test_another_one_is_refused_and_stores_nothing(tmp_path: Path, expected: int) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t", queue_id=5)
-        writer.put_batch([b"a", b"b"])
-        end = store.end_offset
+def test_another_one_is_refused_and_stores_nothing(expected: int, store: rocketstore.Store) -> None:
+    writer = store.writer("t", queue_id=5)
+    writer.put_batch([b"a", b"b"])
+    end = store.end_offset
+    with pytest.raises(QueueOffsetMismatchError) as caught:
+        writer.put(b"c", expected_queue_offset=expected)
+    error = caught.value
+    assert (error.topic, error.queue_id, error.expected, error.actual) == ("t", 5, expected, 2)
+    assert f"expected_queue_offset = {expected}" in str(error) and "expect 2" in str(error)
+    assert store.end_offset == end
+    assert writer.put(b"c", expected_queue_offset=error.actual).queue_offset == 2
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.actual) == (str(error), 2)
+    assert isinstance(error, RocketStoreError)
+
+
+def test_every_kind_of_put_has_it(store: rocketstore.Store) -> None:
+    writer = store.writer("t")
+    assert writer.submit(b"a", expected_queue_offset=0).result().queue_offset == 0
+    assert store.put_message("t", b"b", expected_queue_offset=1).queue_offset == 1
+    for put in (writer.submit, writer.put, lambda b, **k: store.put_message("t", b, **k)):
         with pytest.raises(QueueOffsetMismatchError) as caught:
-            writer.put(b"c", expected_queue_offset=expected)
-        error = caught.value
-        assert (error.topic, error.queue_id, error.expected, error.actual) == ("t", 5, expected, 2)
-        assert f"expected_queue_offset = {expected}" in str(error) and "expect 2" in str(error)
-        assert store.end_offset == end
-        assert writer.put(b"c", expected_queue_offset=error.actual).queue_offset == 2
-        again = pickle.loads(pickle.dumps(error))
-        assert (str(again), again.actual) == (str(error), 2)
-        assert isinstance(error, RocketStoreError)
-
-
-def test_every_kind_of_put_has_it(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t")
-        assert writer.submit(b"a", expected_queue_offset=0).result().queue_offset == 0
-        assert store.put_message("t", b"b", expected_queue_offset=1).queue_offset == 1
-        for put in (writer.submit, writer.put, lambda b, **k: store.put_message("t", b, **k)):
-            with pytest.raises(QueueOffsetMismatchError) as caught:
-                put(b"c", expected_queue_offset=1)
-            assert caught.value.actual == 2
-        assert [m.body for m in store.consumer("t")] == [b"a", b"b"]
+            put(b"c", expected_queue_offset=1)
+        assert caught.value.actual == 2
+    assert [m.body for m in store.consumer("t")] == [b"a", b"b"]
 
 
 def test_tasks_have_it_too(tmp_path: Path) -> None:
@@ -99,7 +96,8 @@ def test_a_task_that_lost_can_read_what_won(tmp_path: Path) -> None:
         asyncio.run(scene(store))
 
 
-def test_of_many_threads_one_wins_each_offset(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os")
+def test_of_many_threads_one_wins_each_offset(store: rocketstore.Store) -> None:
     """Decided under the append mutex: no offset is given twice, none is left out."""
     won: list[tuple[int, int]] = []
 
@@ -114,17 +112,16 @@ def test_of_many_threads_one_wins_each_offset(tmp_path: Path) -> None:
                 won.append((following, name))
                 following += 1
 
-    with open_small(tmp_path, durability="os") as store:
-        threads = [
-            threading.Thread(target=compete, args=(store.writer("t"), name)) for name in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(offset for offset, _ in won) == list(range(200))
-        bodies = [int(m.body) for m in store.consumer("t")]
-        assert bodies == [name for _, name in sorted(won)]
+    threads = [
+        threading.Thread(target=compete, args=(store.writer("t"), name)) for name in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(offset for offset, _ in won) == list(range(200))
+    bodies = [int(m.body) for m in store.consumer("t")]
+    assert bodies == [name for _, name in sorted(won)]
 
 
 def test_it_goes_on_after_a_crash_and_a_trim() -> None:
@@ -140,47 +137,46 @@ def test_it_goes_on_after_a_crash_and_a_trim() -> None:
         assert store.writer("t").put(b"x", expected_queue_offset=20).queue_offset == 20
 
 
-def test_a_shard_key_names_the_queue(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t", queues=4)
-        first = writer.put(b"a", shard_key="ada", expected_queue_offset=0)
-        assert writer.put(b"b", shard_key="ada", expected_queue_offset=1).queue_id == first.queue_id
-        with pytest.raises(MessageRejectedError, match=r"of which of 4 queues\? Give a shard_key"):
-            writer.put(b"c", expected_queue_offset=0)
+def test_a_shard_key_names_the_queue(store: rocketstore.Store) -> None:
+    writer = store.writer("t", queues=4)
+    first = writer.put(b"a", shard_key="ada", expected_queue_offset=0)
+    assert writer.put(b"b", shard_key="ada", expected_queue_offset=1).queue_id == first.queue_id
+    with pytest.raises(MessageRejectedError, match=r"of which of 4 queues\? Give a shard_key"):
+        writer.put(b"c", expected_queue_offset=0)
 
 
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [(-1, ValueError), (2**63, ValueError), ("0", TypeError), (0.0, TypeError), (True, TypeError)],
 )
-def test_wrong_offsets_are_refused(tmp_path: Path, wrong: Any, kind: type[Exception]) -> None:
-    with open_small(tmp_path) as store:
-        for put in (store.writer("t").put, lambda b, **k: store.put_message("t", b, **k)):
-            with pytest.raises(kind, match="expected_queue_offset"):
-                put(b"a", expected_queue_offset=wrong)
-        assert store.end_offset == 0
+def test_wrong_offsets_are_refused(
+    wrong: Any, kind: type[Exception], store: rocketstore.Store
+) -> None:
+    for put in (store.writer("t").put, lambda b, **k: store.put_message("t", b, **k)):
+        with pytest.raises(kind, match="expected_queue_offset"):
+            put(b"a", expected_queue_offset=wrong)
+    assert store.end_offset == 0
 
 
-def test_the_other_arguments_hold_as_in_a_plain_put(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t", properties={"own": "1"}, tags="w")
-        given: dict[str, Any] = {
-            "tags": "x", "keys": ["k", "l"], "properties": {"p": "v"}, "flag": 7,
-            "born_time": 99, "shard_key": "s",
-        }  # fmt: skip
-        plain = store.get(writer.put(b"a", **given).physical_offset)
-        other = writer.put(b"a", expected_queue_offset=1, durability="disk", timeout_s=5, **given)
-        message = store.get(other.physical_offset)
-        assert message.properties == plain.properties
-        assert (message.flag, message.born_timestamp_ms, message.body) == (7, 99, b"a")
-        assert store.get(writer.put(b"b", expected_queue_offset=2).physical_offset).properties == {
-            "own": "1",
-            "TAGS": "w",
-        }
-        with pytest.raises(ValueError, match="durability"):
-            writer.put(b"c", expected_queue_offset=3, durability="no")  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="unexpected keyword argument 'nope'"):
-            writer.put(b"c", nope=1)  # type: ignore[call-arg]
-        assert writer.put(body=b"c").queue_offset == 3
-        name = "".join(["expected_", "queue_offset"])  # another text than the compiler's
-        assert writer.put(b"d", **{name: 4}).queue_offset == 4  # type: ignore[arg-type]
+def test_the_other_arguments_hold_as_in_a_plain_put(store: rocketstore.Store) -> None:
+    writer = store.writer("t", properties={"own": "1"}, tags="w")
+    given: dict[str, Any] = {
+        "tags": "x", "keys": ["k", "l"], "properties": {"p": "v"}, "flag": 7,
+        "born_time": 99, "shard_key": "s",
+    }  # fmt: skip
+    plain = store.get(writer.put(b"a", **given).physical_offset)
+    other = writer.put(b"a", expected_queue_offset=1, durability="disk", timeout_s=5, **given)
+    message = store.get(other.physical_offset)
+    assert message.properties == plain.properties
+    assert (message.flag, message.born_timestamp_ms, message.body) == (7, 99, b"a")
+    assert store.get(writer.put(b"b", expected_queue_offset=2).physical_offset).properties == {
+        "own": "1",
+        "TAGS": "w",
+    }
+    with pytest.raises(ValueError, match="durability"):
+        writer.put(b"c", expected_queue_offset=3, durability="no")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nope'"):
+        writer.put(b"c", nope=1)  # type: ignore[call-arg]
+    assert writer.put(body=b"c").queue_offset == 3
+    name = "".join(["expected_", "queue_offset"])  # another text than the compiler's
+    assert writer.put(b"d", **{name: 4}).queue_offset == 4  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytest
 
+from rocketstore import Store
 from rocketstore.log.commitlog.running_flags import Reason
 from tests.support.page_cache import drop, in_cache, on_disk
 from tests.support.small_store import open_small, parts
@@ -62,15 +63,14 @@ def test_the_first_file_of_a_queue_is_made_without_a_put(tmp_path: Path) -> None
     assert not spares._ready
 
 
-def test_none_is_made_where_puts_are_refused(tmp_path: Path) -> None:
+def test_none_is_made_where_puts_are_refused(store: Store) -> None:
     """Whoever says that the disk is full does not want it filled."""
-    with open_small(tmp_path) as store:
-        store.flags.set(Reason.DISK_FULL, "no room at all")
-        store.writer("t")
-        assert parts(store).preallocator._wanted is None
-        store.flags.clear(Reason.DISK_FULL)
-        store.writer("t")
-        wait_until(lambda: parts(store).preallocator.spare() is not None)
+    store.flags.set(Reason.DISK_FULL, "no room at all")
+    store.writer("t")
+    assert parts(store).preallocator._wanted is None
+    store.flags.clear(Reason.DISK_FULL)
+    store.writer("t")
+    wait_until(lambda: parts(store).preallocator.spare() is not None)
 
 
 def test_readers_have_none_made(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketstore import Store, Writer
 from rocketstore.log.commitlog.flusher import SYNC_MODE_MS
 from rocketstore.log.worker import Worker
 from tests.support.disk_calls import DiskCalls, disk_calls
@@ -36,23 +37,23 @@ def test_each_promise_has_its_workers(tmp_path: Path, durability: str) -> None:
     assert not any(worker.alive for worker in workers)
 
 
-def test_way_two_syncs_the_mapping(tmp_path: Path, calls: DiskCalls) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_way_two_syncs_the_mapping(calls: DiskCalls, store: Store) -> None:
     """S000-81 S000-85 S002-24: an os store: bytes in the mapping, forced with it, no write call."""
-    with open_still(tmp_path, "os") as store:
-        result = store.writer("orders").put(b"x", durability="disk")
-        assert store.flushed_offset == result.end_offset
-        assert not calls.made
+    result = store.writer("orders").put(b"x", durability="disk")
+    assert store.flushed_offset == result.end_offset
+    assert not calls.made
 
 
-def test_way_one_writes_then_forces_the_descriptor(tmp_path: Path, calls: DiskCalls) -> None:
+@pytest.mark.store(**STILL, durability="memory")
+def test_way_one_writes_then_forces_the_descriptor(calls: DiskCalls, store: Store) -> None:
     """S000-80 S002-39: a memory store: buffer → file (commit) → disk (flush), in this order."""
-    with open_still(tmp_path, "memory") as store:
-        positions = parts(store).commit_log.positions
-        seen: list[tuple[int, int]] = []
-        calls.before["fdatasync"] = lambda: seen.append((positions.committed, positions.flushed))
-        end = store.writer("orders").put(b"x", durability="disk").end_offset
-        assert seen == [(end, 0)]
-        assert calls.made == ["pwrite", "fdatasync"]
+    positions = parts(store).commit_log.positions
+    seen: list[tuple[int, int]] = []
+    calls.before["fdatasync"] = lambda: seen.append((positions.committed, positions.flushed))
+    end = store.writer("orders").put(b"x", durability="disk").end_offset
+    assert seen == [(end, 0)]
+    assert calls.made == ["pwrite", "fdatasync"]
 
 
 @pytest.mark.parametrize("durability", ["disk", "os", "memory"])
@@ -84,46 +85,46 @@ def test_positions_keep_their_order(tmp_path: Path, durability: str) -> None:
     assert not wrong
 
 
-def test_request_goes_over_any_number_of_files(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_request_goes_over_any_number_of_files(tmp_path: Path, store: Store) -> None:
     """S000-109 S002-18 S003-41: K-07: six files behind, one wait is enough."""
-    with open_still(tmp_path, "os") as store:
-        for _ in range(50):
-            store.writer("orders").put(b"x" * 400)
-        end = store.end_offset
-        assert len(segments(tmp_path)) >= 6
-        assert store.flushed_offset == 0
-        store.wait_flushed(end)
-        assert store.flushed_offset == end
+    for _ in range(50):
+        store.writer("orders").put(b"x" * 400)
+    end = store.end_offset
+    assert len(segments(tmp_path)) >= 6
+    assert store.flushed_offset == 0
+    store.wait_flushed(end)
+    assert store.flushed_offset == end
 
 
 def test_disk_flush_over_several_files_writes_all_then_syncs_all(
-    tmp_path: Path, calls: DiskCalls
+    calls: DiskCalls, store: Store
 ) -> None:
     """D-10: a range over files is written first, then each file is synced in order."""
-    with open_small(tmp_path) as store:
-        gate, held = threading.Event(), threading.Event()
+    gate, held = threading.Event(), threading.Event()
 
-        def hold() -> None:
-            held.set()
-            assert gate.wait(20)
+    def hold() -> None:
+        held.set()
+        assert gate.wait(20)
 
-        calls.before["pwritev2"] = hold
-        writer = store.writer("orders", durability="memory")
-        writer.put(b"first")
-        assert held.wait(20)
-        for _ in range(25):
-            writer.put(b"x" * 400)
-        calls.made.clear()
-        gate.set()
-        store.wait_flushed(store.end_offset)
-        made = [name for name in calls.made if name != "pwritev2"]
-        writes = made.count("pwrite")
-        assert writes >= 3
-        assert made[:writes] == ["pwrite"] * writes
-        assert made[writes:] == ["fdatasync"] * writes
+    calls.before["pwritev2"] = hold
+    writer = store.writer("orders", durability="memory")
+    writer.put(b"first")
+    assert held.wait(20)
+    for _ in range(25):
+        writer.put(b"x" * 400)
+    calls.made.clear()
+    gate.set()
+    store.wait_flushed(store.end_offset)
+    made = [name for name in calls.made if name != "pwritev2"]
+    writes = made.count("pwrite")
+    assert writes >= 3
+    assert made[:writes] == ["pwrite"] * writes
+    assert made[writes:] == ["fdatasync"] * writes
 
 
-def test_one_sync_serves_all_who_wait(tmp_path: Path, calls: DiskCalls) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=1 << 16)
+def test_one_sync_serves_all_who_wait(calls: DiskCalls, store: Store) -> None:
     """S000-106 S000-107 S002-10 S002-14 S002-16 S002-23 S003-39 S001-53: group commit: requests that
     came during a sync are served by the next one together; asking never waits for a sync."""
     gate, held = threading.Event(), threading.Event()
@@ -132,47 +133,45 @@ def test_one_sync_serves_all_who_wait(tmp_path: Path, calls: DiskCalls) -> None:
         held.set()
         assert gate.wait(20)
 
-    with open_small(tmp_path, commit_log_file_size_bytes=1 << 16) as store:
-        calls.before["pwritev2"] = hold
-        threads = [
-            threading.Thread(target=store.writer("orders").put, args=(b"%d" % n,)) for n in range(9)
-        ]
-        threads[0].start()
-        assert held.wait(20)
-        one = store.end_offset
-        for thread in threads[1:]:
-            thread.start()
-        until(store, lambda: store.end_offset == 9 * one)  # all appended beside the running sync
-        gate.set()
-        for thread in threads:
-            thread.join(20)
-        assert store.flushed_offset == 9 * one
-        assert calls.made.count("pwritev2") == 2
+    calls.before["pwritev2"] = hold
+    threads = [
+        threading.Thread(target=store.writer("orders").put, args=(b"%d" % n,)) for n in range(9)
+    ]
+    threads[0].start()
+    assert held.wait(20)
+    one = store.end_offset
+    for thread in threads[1:]:
+        thread.start()
+    until(store, lambda: store.end_offset == 9 * one)  # all appended beside the running sync
+    gate.set()
+    for thread in threads:
+        thread.join(20)
+    assert store.flushed_offset == 9 * one
+    assert calls.made.count("pwritev2") == 2
 
 
-def test_done_when_flushed_reaches_the_offset(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_done_when_flushed_reaches_the_offset(store: Store) -> None:
     """S000-108 S002-17 S001-54: what is flushed already asks for nothing; one byte more does."""
-    with open_still(tmp_path, "os") as store:
-        first = store.writer("orders").put(b"x")
-        store.wait_flushed(first.end_offset)
-        flushes = parts(store).flusher.flushes
-        store.wait_flushed(first.end_offset)
-        store.wait_flushed(first.physical_offset)
-        assert parts(store).flusher.flushes == flushes
-        second = store.writer("orders").put(b"y")
-        store.wait_flushed(second.physical_offset + 1)
-        assert parts(store).flusher.flushes == flushes + 1
-        assert store.flushed_offset == second.end_offset
+    first = store.writer("orders").put(b"x")
+    store.wait_flushed(first.end_offset)
+    flushes = parts(store).flusher.flushes
+    store.wait_flushed(first.end_offset)
+    store.wait_flushed(first.physical_offset)
+    assert parts(store).flusher.flushes == flushes
+    second = store.writer("orders").put(b"y")
+    store.wait_flushed(second.physical_offset + 1)
+    assert parts(store).flusher.flushes == flushes + 1
+    assert store.flushed_offset == second.end_offset
 
 
-def test_a_request_is_gone_after_its_round(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_a_request_is_gone_after_its_round(store: Store, writer: Writer) -> None:
     """S002-21 S001-56: the next put is not flushed on its account."""
-    with open_still(tmp_path, "os") as store:
-        writer = store.writer("orders")
-        end = writer.put(b"x", durability="disk").end_offset
-        writer.put(b"y")
-        parts(store).flusher.step()
-        assert store.flushed_offset == end
+    end = writer.put(b"x", durability="disk").end_offset
+    writer.put(b"y")
+    parts(store).flusher.step()
+    assert store.flushed_offset == end
 
 
 def test_asynchronous_puts_do_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,19 +194,19 @@ def test_asynchronous_puts_do_not_block(tmp_path: Path, monkeypatch: pytest.Monk
         gate.clear()
 
 
-def test_idle_disk_store_flushes_what_nobody_waits_for(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL)
+def test_idle_disk_store_flushes_what_nobody_waits_for(store: Store) -> None:
     """S000-113 S002-13: a round at least every 10 ms, so unawaited puts become durable, too."""
-    with open_small(tmp_path, **STILL) as store:
-        assert SYNC_MODE_MS == 10
-        end = store.writer("orders").put(b"x", durability="memory").end_offset
-        until(store, lambda: store.flushed_offset >= end)
+    assert SYNC_MODE_MS == 10
+    end = store.writer("orders").put(b"x", durability="memory").end_offset
+    until(store, lambda: store.flushed_offset >= end)
 
 
-def test_os_store_is_flushed_by_the_clock(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os", flush_interval_ms=5, flush_least_pages=0)
+def test_os_store_is_flushed_by_the_clock(store: Store) -> None:
     """S000-47 S001-57: without anybody asking, after the interval."""
-    with open_small(tmp_path, durability="os", flush_interval_ms=5, flush_least_pages=0) as store:
-        end = store.writer("orders").put(b"x").end_offset
-        until(store, lambda: store.flushed_offset >= end)
+    end = store.writer("orders").put(b"x").end_offset
+    until(store, lambda: store.flushed_offset >= end)
 
 
 @pytest.mark.parametrize("timed", [True, False])

@@ -42,11 +42,8 @@ def with_long_topic(root: Path, *, queues: bool) -> list[int]:
 
 @pytest.mark.parametrize("queues", [True, False])
 @pytest.mark.parametrize("crashed", [True, False])
-def test_it_is_read_as_what_it_is(
-    queues: bool, crashed: bool, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_it_is_read_as_what_it_is(queues: bool, crashed: bool, invoke: Invoke, root: Path) -> None:
     """In every mode; and no command takes a whole record for damage."""
-    root = tmp_path / "store"
     starts = with_long_topic(root, queues=queues)
     log = root / "commitlog" / f"{0:020d}"
     if crashed:

@@ -54,8 +54,7 @@ def test_every_key_is_found(tmp_path: Path, refused: Any) -> None:
     live(tmp_path / "s")
 
 
-def test_missing_segments_are_made(tmp_path: Path, refused: Any) -> None:
-    root = tmp_path / "s"
+def test_missing_segments_are_made(refused: Any, root: Path) -> None:
     live(root)
     os.truncate(root / "commitlog" / f"{SEGMENT:020d}", SEGMENT // 2)
     tools.repair(root, fill_missing=True, **SHAPE)

@@ -15,11 +15,11 @@ import rocketstore
 from rocketstore._native.format import codec
 from tests.support.small_store import (
     SEGMENT,
+    STILL,
     dispatched,
     everything,
     log_bytes,
     open_small,
-    open_still,
     parts,
     until,
 )
@@ -73,12 +73,11 @@ def test_store_time_and_body_crc_come_from_the_put(tmp_path: Path) -> None:
     assert struct.unpack_from(">i", record, 8)[0] == zlib.crc32(b"what is summed") & 0x7FFFFFFF
 
 
-def test_a_put_that_returns_is_ok(tmp_path: Path) -> None:
+def test_a_put_that_returns_is_ok(store: rocketstore.Store) -> None:
     """S000-33 S001-65: no status to look at: it is stored and as durable as the store promises."""
-    with open_small(tmp_path) as store:
-        result = store.writer("orders").put(b"x")
-        assert result.durability == "disk"
-        assert store.flushed_offset >= result.end_offset
+    result = store.writer("orders").put(b"x")
+    assert result.durability == "disk"
+    assert store.flushed_offset >= result.end_offset
 
 
 def test_the_result_says_where_the_message_went(tmp_path: Path) -> None:
@@ -96,13 +95,12 @@ def test_the_result_says_where_the_message_went(tmp_path: Path) -> None:
     assert second.message_id == "0102030400002A9F" + f"{second.physical_offset:016X}"
 
 
-def test_queue_offset_is_a_running_number(tmp_path: Path) -> None:
+def test_queue_offset_is_a_running_number(store: rocketstore.Store) -> None:
     """S001-08 S003-13: 0, 1, 2 … in each queue that the sender chose, whatever the sizes."""
-    with open_small(tmp_path) as store:
-        writers = [store.writer("orders", queue_id=n) for n in (0, 7)]
-        offsets = [writers[i % 2].put(b"x" * i * 9).queue_offset for i in range(10)]
-        assert offsets == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-        assert store.queues("orders") == [0, 7]
+    writers = [store.writer("orders", queue_id=n) for n in (0, 7)]
+    offsets = [writers[i % 2].put(b"x" * i * 9).queue_offset for i in range(10)]
+    assert offsets == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert store.queues("orders") == [0, 7]
 
 
 def test_unit_stands_at_queue_offset_times_20(tmp_path: Path) -> None:
@@ -116,17 +114,17 @@ def test_unit_stands_at_queue_offset_times_20(tmp_path: Path) -> None:
     assert struct.unpack(">qiq", unit) == expected
 
 
-def test_wrote_moves_by_the_size_of_the_record(tmp_path: Path) -> None:
+def test_wrote_moves_by_the_size_of_the_record(
+    store: rocketstore.Store, writer: rocketstore.Writer
+) -> None:
     """S000-64 S001-79: the end of the log and its store time follow each append."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        for size in (0, 1, 100):
-            before = store.end_offset
-            result = writer.put(b"x" * size)
-            assert store.end_offset == before + result.size == result.end_offset
-            end, last_start, store_time = parts(store).commit_log.log.snapshot()
-            assert (end, last_start) == (result.end_offset, result.physical_offset)
-            assert store_time == result.store_timestamp_ms
+    for size in (0, 1, 100):
+        before = store.end_offset
+        result = writer.put(b"x" * size)
+        assert store.end_offset == before + result.size == result.end_offset
+        end, last_start, store_time = parts(store).commit_log.log.snapshot()
+        assert (end, last_start) == (result.end_offset, result.physical_offset)
+        assert store_time == result.store_timestamp_ms
 
 
 def test_the_last_store_time_is_remembered(tmp_path: Path) -> None:
@@ -173,50 +171,51 @@ def test_threads_share_one_log(
 
 
 @pytest.mark.parametrize("body", ["text", 17, None, ["list"]])
-def test_a_body_that_is_not_bytes_is_refused(tmp_path: Path, body: object) -> None:
+def test_a_body_that_is_not_bytes_is_refused(body: object, store: rocketstore.Store) -> None:
     """S004-61: unknown kinds of message change nothing."""
-    with open_small(tmp_path) as store:
-        with pytest.raises(TypeError):
-            store.writer("orders").put(body)
-        assert store.end_offset == 0
+    with pytest.raises(TypeError):
+        store.writer("orders").put(body)
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview])
-def test_bodies_are_bytes_like(tmp_path: Path, make: type) -> None:
-    with open_small(tmp_path) as store:
-        result = store.writer("orders").put(make(b"body"))
-        assert store.get(result.physical_offset).body == b"body"
+def test_bodies_are_bytes_like(make: type, store: rocketstore.Store) -> None:
+    result = store.writer("orders").put(make(b"body"))
+    assert store.get(result.physical_offset).body == b"body"
 
 
-def test_the_message_stands_in_the_file_of_the_log(tmp_path: Path) -> None:
+def test_the_message_stands_in_the_file_of_the_log(
+    tmp_path: Path, store: rocketstore.Store
+) -> None:
     """S003-25: what a reader gets is the bytes of the file, nothing is kept elsewhere."""
-    with open_small(tmp_path) as store:
-        result = store.writer("orders").put(b"entity", keys="k")
-        record = bytes(store.get(result.physical_offset))
-        assert log_bytes(tmp_path)[result.physical_offset : result.end_offset] == record
+    result = store.writer("orders").put(b"entity", keys="k")
+    record = bytes(store.get(result.physical_offset))
+    assert log_bytes(tmp_path)[result.physical_offset : result.end_offset] == record
 
 
-def test_the_record_is_whole_and_nothing_else_is_touched(tmp_path: Path) -> None:
+@pytest.mark.store(store_host="1.2.3.4:5")
+def test_the_record_is_whole_and_nothing_else_is_touched(
+    tmp_path: Path, store: rocketstore.Store
+) -> None:
     """S000-76 S001-76 S003-37: record as the codec makes it, zeros behind it."""
-    with open_small(tmp_path, store_host="1.2.3.4:5") as store:
-        born = 1_700_000_000_123
-        result = store.put_message(
-            "orders", b"body", properties={"a": "b"}, born_time=_time(born), born_host="9.8.7.6:5"
-        )
-        assert log_bytes(tmp_path)[result.end_offset :].strip(b"\0") == b""
-        assert log_bytes(tmp_path)[: result.end_offset] == codec.encode_record(
-            topic="orders",
-            body=b"body",
-            properties=codec.encode_properties({"a": "b"}),
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
-            born_timestamp_ms=born,
-            born_host="9.8.7.6:5",
-            store_timestamp_ms=result.store_timestamp_ms,
-            store_host="1.2.3.4:5",
-            record_crc=True,
-        )
+    born = 1_700_000_000_123
+    result = store.put_message(
+        "orders", b"body", properties={"a": "b"}, born_time=_time(born), born_host="9.8.7.6:5"
+    )
+    assert log_bytes(tmp_path)[result.end_offset :].strip(b"\0") == b""
+    assert log_bytes(tmp_path)[: result.end_offset] == codec.encode_record(
+        topic="orders",
+        body=b"body",
+        properties=codec.encode_properties({"a": "b"}),
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        born_timestamp_ms=born,
+        born_host="9.8.7.6:5",
+        store_timestamp_ms=result.store_timestamp_ms,
+        store_host="1.2.3.4:5",
+        record_crc=True,
+    )
 
 
 def _time(ms: int) -> datetime.datetime:
@@ -238,57 +237,57 @@ def test_every_way_to_the_file_makes_the_same_record(tmp_path: Path, durability:
 
 
 @pytest.mark.parametrize("sys_flag", [4, 12])
-def test_prepared_and_rollback_never_enter_a_queue(tmp_path: Path, sys_flag: int) -> None:
+def test_prepared_and_rollback_never_enter_a_queue(sys_flag: int, store: rocketstore.Store) -> None:
     """S003-14 S004-65: queue offset 0, no unit, and the queue's next offset stays."""
-    with open_small(tmp_path) as store:
-        store.writer("orders").put(b"before")
-        hidden = store.put_message("orders", b"hidden", sys_flag=sys_flag)
-        after = store.writer("orders").put(b"after")
-        assert (hidden.queue_offset, after.queue_offset) == (0, 1)
-        assert [m.body for m in everything(dispatched(store))] == [b"before", b"after"]
-        assert store.get(hidden.physical_offset).sys_flag & 12 == sys_flag
+    store.writer("orders").put(b"before")
+    hidden = store.put_message("orders", b"hidden", sys_flag=sys_flag)
+    after = store.writer("orders").put(b"after")
+    assert (hidden.queue_offset, after.queue_offset) == (0, 1)
+    assert [m.body for m in everything(dispatched(store))] == [b"before", b"after"]
+    assert store.get(hidden.physical_offset).sys_flag & 12 == sys_flag
 
 
-def test_put_writes_to_the_last_file(tmp_path: Path) -> None:
+def test_put_writes_to_the_last_file(store: rocketstore.Store) -> None:
     """S000-27 S004-03 S004-18: the last file of the queue, full, partly filled or just made."""
-    with open_small(tmp_path) as store:
-        log = parts(store).commit_log
-        for _ in range(20):
-            result = store.writer("orders").put(b"x" * 600)
-            file = log.queue.find(result.physical_offset)
-            assert file is log.queue.last
-            assert file.start_offset <= result.physical_offset < file.end_offset
+    log = parts(store).commit_log
+    for _ in range(20):
+        result = store.writer("orders").put(b"x" * 600)
+        file = log.queue.find(result.physical_offset)
+        assert file is log.queue.last
+        assert file.start_offset <= result.physical_offset < file.end_offset
 
 
-def test_a_put_of_an_os_store_is_in_the_file_before_any_flush(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_a_put_of_an_os_store_is_in_the_file_before_any_flush(
+    tmp_path: Path, store: rocketstore.Store
+) -> None:
     """S001-46 S004-06: it is copied into the mapping: another process reads it, a flush comes later."""
-    with open_still(tmp_path, "os") as store:
-        result = store.writer("orders").put(b"in the page cache")
-        assert b"in the page cache" in log_bytes(tmp_path)
-        assert store.flushed_offset == 0 < result.end_offset
+    result = store.writer("orders").put(b"in the page cache")
+    assert b"in the page cache" in log_bytes(tmp_path)
+    assert store.flushed_offset == 0 < result.end_offset
 
 
-def test_refusals_leave_the_log_usable(tmp_path: Path) -> None:
+@pytest.mark.store(max_message_size_bytes=100)
+def test_refusals_leave_the_log_usable(
+    store: rocketstore.Store, writer: rocketstore.Writer
+) -> None:
     """S000-38: whatever a put ended with, the next one goes on at the same place."""
-    with open_small(tmp_path, max_message_size_bytes=100) as store:
-        writer = store.writer("orders")
-        writer.put(b"one")
-        end = store.end_offset
-        for body in (b"x" * 101, "text"):
-            with pytest.raises((rocketstore.MessageTooLargeError, TypeError)):
-                writer.put(body)
-        with pytest.raises(rocketstore.PropertiesTooLargeError):
-            writer.put(b"", properties={"a": "x" * 40_000})
-        result = writer.put(b"two")
-        assert (result.physical_offset, result.queue_offset) == (end, 1)
+    writer.put(b"one")
+    end = store.end_offset
+    for body in (b"x" * 101, "text"):
+        with pytest.raises((rocketstore.MessageTooLargeError, TypeError)):
+            writer.put(body)
+    with pytest.raises(rocketstore.PropertiesTooLargeError):
+        writer.put(b"", properties={"a": "x" * 40_000})
+    result = writer.put(b"two")
+    assert (result.physical_offset, result.queue_offset) == (end, 1)
 
 
-def test_the_sender_says_which_shard(tmp_path: Path) -> None:
+def test_the_sender_says_which_shard(store: rocketstore.Store) -> None:
     """One shard key always goes to one queue; without one, queues take turns."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders", queues=3)
-        assert len({writer.put(b"x", shard_key="anna").queue_id for _ in range(5)}) == 1
-        assert {writer.put(b"x").queue_id for _ in range(6)} == {0, 1, 2}
+    writer = store.writer("orders", queues=3)
+    assert len({writer.put(b"x", shard_key="anna").queue_id for _ in range(5)}) == 1
+    assert {writer.put(b"x").queue_id for _ in range(6)} == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
@@ -306,10 +305,10 @@ def test_a_shard_key_has_the_queue_that_rocketmq_gives_it(
     assert rocketstore.shard_queue_id(key, 7) == queue_id
 
 
-def test_two_parts_append_and_flush(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_two_parts_append_and_flush(store: rocketstore.Store) -> None:
     """S003-35: the append has its place at once, the promise is a wait of its own."""
-    with open_still(tmp_path, "os") as store:
-        result = store.writer("orders").put(b"x", durability="os")
-        assert store.flushed_offset == 0
-        store.wait_flushed(result.end_offset)
-        until(store, lambda: store.flushed_offset == result.end_offset)
+    result = store.writer("orders").put(b"x", durability="os")
+    assert store.flushed_offset == 0
+    store.wait_flushed(result.end_offset)
+    until(store, lambda: store.flushed_offset == result.end_offset)

@@ -19,6 +19,7 @@ from rocketstore import (
     MessageTooLargeError,
     NewMessage,
     PropertiesTooLargeError,
+    Store,
 )
 from tests.support.log_records import records
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small
@@ -72,13 +73,12 @@ def test_rows_are_stored_as_puts_store_them(
         assert rows == records(store)
 
 
-def test_rows_take_the_writers_constants_where_no_column_is(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders", tags="w", keys="k")
-        writer.put_columns(b"ab", [0, 1, 2], row_tags=["t", None])
-        writer.put_columns(b"cd", [0, 1, 2], row_keys=["l m", None])
-        found = [(m.tags, m.keys) for m in everything(dispatched(store))]
-        assert found == [("t", ("k",)), (None, ("k",)), ("w", ("l", "m")), ("w", ())]
+def test_rows_take_the_writers_constants_where_no_column_is(store: Store) -> None:
+    writer = store.writer("orders", tags="w", keys="k")
+    writer.put_columns(b"ab", [0, 1, 2], row_tags=["t", None])
+    writer.put_columns(b"cd", [0, 1, 2], row_keys=["l m", None])
+    found = [(m.tags, m.keys) for m in everything(dispatched(store))]
+    assert found == [("t", ("k",)), (None, ("k",)), ("w", ("l", "m")), ("w", ())]
 
 
 @pytest.mark.parametrize(
@@ -119,20 +119,18 @@ def test_rows_take_the_writers_constants_where_no_column_is(tmp_path: Path) -> N
     ],
 )
 def test_all_rows_are_checked_before_the_first(
-    tmp_path: Path, given: dict[str, Any], error: type[Exception], said: str
+    given: dict[str, Any], error: type[Exception], said: str, store: Store
 ) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(error, match=said):
-            store.writer("orders", queues=3).put_columns(b"ab", [0, 1, 2], **given)
-        assert store.end_offset == 0
+    with pytest.raises(error, match=said):
+        store.writer("orders", queues=3).put_columns(b"ab", [0, 1, 2], **given)
+    assert store.end_offset == 0
 
 
-def test_a_row_that_is_too_large_is_named(tmp_path: Path) -> None:
-    with open_small(tmp_path, max_message_size_bytes=10) as store:
-        writer = store.writer("orders")
-        with pytest.raises(MessageTooLargeError, match="row 2: body: 11 bytes, at most 10"):
-            writer.put_columns(b"x" * 31, [0, 10, 20, 31], row_tags=["a"] * 3)
-        assert store.end_offset == 0
+@pytest.mark.store(max_message_size_bytes=10)
+def test_a_row_that_is_too_large_is_named(store: Store, writer: rocketstore.Writer) -> None:
+    with pytest.raises(MessageTooLargeError, match="row 2: body: 11 bytes, at most 10"):
+        writer.put_columns(b"x" * 31, [0, 10, 20, 31], row_tags=["a"] * 3)
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "binary", "large_binary"])
@@ -193,13 +191,12 @@ def test_a_batch_of_several_topics(tmp_path: Path) -> None:
         assert batch == records(store)
 
 
-def test_a_batch_keeps_its_promise(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        result = store.put_batch(NewMessage("t", b"%d" % n, n % 3) for n in range(20))
-        assert result.durability == "disk" and store.flushed_offset >= result.end_offset
-        assert store.put_batch(MESSAGES, durability="memory").durability == "memory"
-        message = store.get(result.physical_offset)
-        assert 0 <= message.store_timestamp_ms - message.born_timestamp_ms < 60_000
+def test_a_batch_keeps_its_promise(store: Store) -> None:
+    result = store.put_batch(NewMessage("t", b"%d" % n, n % 3) for n in range(20))
+    assert result.durability == "disk" and store.flushed_offset >= result.end_offset
+    assert store.put_batch(MESSAGES, durability="memory").durability == "memory"
+    message = store.get(result.physical_offset)
+    assert 0 <= message.store_timestamp_ms - message.born_timestamp_ms < 60_000
 
 
 @pytest.mark.parametrize(
@@ -215,33 +212,32 @@ def test_a_batch_keeps_its_promise(tmp_path: Path) -> None:
         (NewMessage([], b""), TypeError, "unhashable"),  # type: ignore[arg-type]
     ],
 )
+@pytest.mark.store(max_message_size_bytes=1000)
 def test_a_message_that_is_wrong_is_named_and_nothing_is_stored(
-    tmp_path: Path, wrong: NewMessage, error: type[Exception], said: str
+    wrong: NewMessage, error: type[Exception], said: str, store: Store
 ) -> None:
-    with open_small(tmp_path, max_message_size_bytes=1000) as store:
-        with pytest.raises(error, match=said) as caught:
-            store.put_batch([*MESSAGES, wrong, *MESSAGES])
-        assert caught.value.__notes__ == ["messages[4]; nothing was stored"]
-        for several, said in (
-            ([b"a"], r"messages\[0\]: expected NewMessage, not bytes"),
-            (5, "messages: expected several NewMessage, not int"),
-        ):
-            with pytest.raises(TypeError, match=said):
-                store.put_batch(several)  # type: ignore[arg-type]
-        assert store.put_batch([]).count == 0
-        with pytest.raises(ValueError, match="timeout_s"):
-            store.put_batch(MESSAGES, timeout_s=float("nan"))
-        assert store.end_offset == 0
+    with pytest.raises(error, match=said) as caught:
+        store.put_batch([*MESSAGES, wrong, *MESSAGES])
+    assert caught.value.__notes__ == ["messages[4]; nothing was stored"]
+    for several, said in (
+        ([b"a"], r"messages\[0\]: expected NewMessage, not bytes"),
+        (5, "messages: expected several NewMessage, not int"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            store.put_batch(several)  # type: ignore[arg-type]
+    assert store.put_batch([]).count == 0
+    with pytest.raises(ValueError, match="timeout_s"):
+        store.put_batch(MESSAGES, timeout_s=float("nan"))
+    assert store.end_offset == 0
 
 
-def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageTooLargeError, match="a file of the log takes at most"):
-            store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(20)])
-        assert store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(5)]).count == 5
-        assert store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(5)]).count == 5
-        found = everything(dispatched(store), "t")
-        assert len(found) == 10 and {m.physical_offset // SEGMENT for m in found} == {0, 1}
+def test_a_batch_larger_than_a_segment_is_refused(store: Store) -> None:
+    with pytest.raises(MessageTooLargeError, match="a file of the log takes at most"):
+        store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(20)])
+    assert store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(5)]).count == 5
+    assert store.put_batch([NewMessage("t", b"x" * 500, n) for n in range(5)]).count == 5
+    found = everything(dispatched(store), "t")
+    assert len(found) == 10 and {m.physical_offset // SEGMENT for m in found} == {0, 1}
 
 
 def test_in_a_loop(tmp_path: Path) -> None:

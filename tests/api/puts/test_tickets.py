@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore import DurabilityTimeoutError, StoreClosedError, StoreFailedError, Ticket
+from rocketstore import DurabilityTimeoutError, Store, StoreClosedError, StoreFailedError, Ticket
 from tests.support.disk_calls import disk_calls
 from tests.support.small_store import everything, open_small, open_still, parts, until
 
@@ -23,21 +23,20 @@ def gate() -> Iterator[threading.Event]:
         yield gate
 
 
-def test_done_only_when_durable(tmp_path: Path, gate: threading.Event) -> None:
+def test_done_only_when_durable(gate: threading.Event, store: Store) -> None:
     """S000-110: waiters are released with the result, one by one, in the order of the log."""
-    with open_small(tmp_path) as store:
-        ticket = store.writer("orders").submit(b"x", tags="t")
-        assert not ticket.done()
-        assert ticket.end_offset == store.end_offset
-        with pytest.raises(DurabilityTimeoutError) as caught:
-            ticket.result(timeout_s=0.01)
-        assert caught.value.result is not None
-        assert caught.value.result.durability == "memory"
-        gate.set()
-        result = ticket.result(timeout_s=20)
-        assert ticket.done()
-        assert result.durability == "disk"
-        assert store.flushed_offset >= ticket.end_offset
+    ticket = store.writer("orders").submit(b"x", tags="t")
+    assert not ticket.done()
+    assert ticket.end_offset == store.end_offset
+    with pytest.raises(DurabilityTimeoutError) as caught:
+        ticket.result(timeout_s=0.01)
+    assert caught.value.result is not None
+    assert caught.value.result.durability == "memory"
+    gate.set()
+    result = ticket.result(timeout_s=20)
+    assert ticket.done()
+    assert result.durability == "disk"
+    assert store.flushed_offset >= ticket.end_offset
 
 
 def test_many_tickets_in_order(tmp_path: Path) -> None:
@@ -73,27 +72,25 @@ def test_callbacks_run_beside_the_flusher(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
-def test_callback_that_raises(tmp_path: Path, error: type[BaseException]) -> None:
+def test_callback_that_raises(error: type[BaseException], store: Store) -> None:
     """Neither what is called next nor other tickets wait for ever."""
-    with open_small(tmp_path) as store:
-        done = threading.Event()
+    done = threading.Event()
 
-        def bad(_: object) -> None:
-            raise error("user code")
+    def bad(_: object) -> None:
+        raise error("user code")
 
-        ticket = store.writer("orders").submit(b"x")
-        ticket.add_done_callback(bad)
-        ticket.add_done_callback(lambda _: done.set())
-        assert done.wait(20)
-        assert store.writer("orders").submit(b"y").future().result(20).queue_offset == 1
+    ticket = store.writer("orders").submit(b"x")
+    ticket.add_done_callback(bad)
+    ticket.add_done_callback(lambda _: done.set())
+    assert done.wait(20)
+    assert store.writer("orders").submit(b"y").future().result(20).queue_offset == 1
 
 
-def test_future(tmp_path: Path, gate: threading.Event) -> None:
-    with open_small(tmp_path) as store:
-        future = store.writer("orders").submit(b"x").future()
-        assert not future.done()
-        gate.set()
-        assert (future.result(20).queue_offset, future.result().durability) == (0, "disk")
+def test_future(gate: threading.Event, store: Store) -> None:
+    future = store.writer("orders").submit(b"x").future()
+    assert not future.done()
+    gate.set()
+    assert (future.result(20).queue_offset, future.result().durability) == (0, "disk")
 
 
 @pytest.mark.parametrize("durability", ["os", "memory"])
@@ -177,51 +174,50 @@ def test_a_ticket_of_a_closed_store_that_was_not_met(tmp_path: Path) -> None:
     assert ticket.result(0).queue_offset == 0  # it is on disk, whatever was said
 
 
-def test_a_ticket_that_was_late_is_asked_again(tmp_path: Path, gate: threading.Event) -> None:
+@pytest.mark.store(sync_flush_timeout_ms=50)
+def test_a_ticket_that_was_late_is_asked_again(gate: threading.Event, store: Store) -> None:
     heard: list[BaseException | None] = []
-    with open_small(tmp_path, sync_flush_timeout_ms=50) as store:
-        ticket = store.writer("orders").submit(b"x")
-        told = threading.Event()
+    ticket = store.writer("orders").submit(b"x")
+    told = threading.Event()
 
-        def note(late: Ticket) -> None:
-            try:
-                late.result(20)  # does not wait on the thread that others wait for
-            except DurabilityTimeoutError as error:
-                heard.append(error)
-            else:
-                heard.append(None)
-            told.set()
+    def note(late: Ticket) -> None:
+        try:
+            late.result(20)  # does not wait on the thread that others wait for
+        except DurabilityTimeoutError as error:
+            heard.append(error)
+        else:
+            heard.append(None)
+        told.set()
 
-        ticket.add_done_callback(note)
-        assert told.wait(20)
-        assert not ticket.done()
-        assert repr(ticket) == "Ticket(late, physical_offset=0)"
-        told.clear()
-        gate.set()
-        assert ticket.result(20).queue_offset == 0
-        ticket.add_done_callback(note)
-        assert told.wait(20)
-        assert [type(error) for error in heard] == [DurabilityTimeoutError, type(None)]
-        assert ticket.future().result(20).queue_offset == 0
+    ticket.add_done_callback(note)
+    assert told.wait(20)
+    assert not ticket.done()
+    assert repr(ticket) == "Ticket(late, physical_offset=0)"
+    told.clear()
+    gate.set()
+    assert ticket.result(20).queue_offset == 0
+    ticket.add_done_callback(note)
+    assert told.wait(20)
+    assert [type(error) for error in heard] == [DurabilityTimeoutError, type(None)]
+    assert ticket.future().result(20).queue_offset == 0
 
 
 def test_nobody_wakes_up_while_nothing_is_waited_for(
-    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    with open_small(tmp_path) as store:
-        completions = parts(store).completions
-        gate.set()
-        assert store.writer("orders").submit(b"x").future().result(20)
-        rounds = 0
-        step = completions._step
+    completions = parts(store).completions
+    gate.set()
+    assert store.writer("orders").submit(b"x").future().result(20)
+    rounds = 0
+    step = completions._step
 
-        def counted(port: Any) -> Any:
-            nonlocal rounds
-            rounds += 1
-            return step(port)
+    def counted(port: Any) -> Any:
+        nonlocal rounds
+        rounds += 1
+        return step(port)
 
-        monkeypatch.setattr(completions, "_step", counted)
-        assert not threading.Event().wait(0.5)
-        assert rounds <= 2  # of the flush before
-        assert store.writer("orders").submit(b"y").future().result(20).queue_offset == 1
-        assert rounds
+    monkeypatch.setattr(completions, "_step", counted)
+    assert not threading.Event().wait(0.5)
+    assert rounds <= 2  # of the flush before
+    assert store.writer("orders").submit(b"y").future().result(20).queue_offset == 1
+    assert rounds

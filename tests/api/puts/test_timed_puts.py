@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketstore.aio
-from rocketstore import NewMessage, Store
+from rocketstore import NewMessage, Store, Writer
 from rocketstore.errors import MessageRejectedError
 from rocketstore.testing import ManualClock
 from tests.support.small_store import SMALL, open_small
@@ -42,16 +42,16 @@ def bodies(store: Store, queue_id: int = 1) -> list[bytes]:
 
 @pytest.mark.parametrize("when", [{"deliver_at": DUE}, {"deliver_after": AFTER}], ids=str)
 @pytest.mark.parametrize("face", FACES)
+@pytest.mark.store("clock")
 def test_each_face_takes_a_time(
-    tmp_path: Path, clock: ManualClock, face: str, when: dict[str, Any]
+    clock: ManualClock, face: str, when: dict[str, Any], store: Store
 ) -> None:
-    with open_small(tmp_path, clock=clock) as store:
-        FACES[face](store, **when)
-        (waiting,) = store.delayed
-        assert (waiting.topic, waiting.queue_id, waiting.due_time) == ("orders", 1, DUE)
-        assert bodies(store) == []
-        clock.advance(5)
-        wait_until(lambda: bodies(store) == [b"x"])
+    FACES[face](store, **when)
+    (waiting,) = store.delayed
+    assert (waiting.topic, waiting.queue_id, waiting.due_time) == ("orders", 1, DUE)
+    assert bodies(store) == []
+    clock.advance(5)
+    wait_until(lambda: bodies(store) == [b"x"])
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -69,50 +69,51 @@ def test_each_face_takes_a_time(
     ],
     ids=str,
 )
+@pytest.mark.store("clock")
 def test_what_is_no_time_is_refused(
-    tmp_path: Path, clock: ManualClock, face: str, when: dict[str, Any], error: type[Exception]
+    clock: ManualClock, face: str, when: dict[str, Any], error: type[Exception], store: Store
 ) -> None:
-    with open_small(tmp_path, clock=clock) as store:
-        with pytest.raises(error):
-            FACES[face](store, **when)
-        assert store.end_offset == 0
+    with pytest.raises(error):
+        FACES[face](store, **when)
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("condition", [{"expected_queue_offset": 0}, {"unique_id": "a"}], ids=str)
+@pytest.mark.store("clock")
 def test_a_time_and_a_condition_exclude_each_other(
-    tmp_path: Path, clock: ManualClock, condition: dict[str, Any]
+    clock: ManualClock, condition: dict[str, Any], store: Store
 ) -> None:
-    with open_small(tmp_path, clock=clock) as store:
-        with pytest.raises(MessageRejectedError, match="deliver_at"):
-            store.writer("orders").put(b"x", deliver_at=DUE, **condition)
-        store.writer("orders").put(b"now", deliver_at=5, **condition)
-        assert bodies(store, 0) == [b"now"]
+    with pytest.raises(MessageRejectedError, match="deliver_at"):
+        store.writer("orders").put(b"x", deliver_at=DUE, **condition)
+    store.writer("orders").put(b"now", deliver_at=5, **condition)
+    assert bodies(store, 0) == [b"now"]
 
 
-def test_half_messages_and_system_topics_have_no_time(tmp_path: Path, clock: ManualClock) -> None:
-    with open_small(tmp_path, clock=clock) as store:
-        for topic, sys_flag in (("orders", 4), (TOPIC, 0), ("SCHEDULE_TOPIC_XXXX", 0)):
-            with pytest.raises(MessageRejectedError, match="cannot be delayed"):
-                store.put_message(topic, b"x", sys_flag=sys_flag, deliver_at=DUE)
+@pytest.mark.store("clock")
+def test_half_messages_and_system_topics_have_no_time(clock: ManualClock, store: Store) -> None:
+    for topic, sys_flag in (("orders", 4), (TOPIC, 0), ("SCHEDULE_TOPIC_XXXX", 0)):
+        with pytest.raises(MessageRejectedError, match="cannot be delayed"):
+            store.put_message(topic, b"x", sys_flag=sys_flag, deliver_at=DUE)
 
 
-def test_the_properties_of_times_are_reserved(tmp_path: Path, clock: ManualClock) -> None:
-    with open_small(tmp_path, clock=clock) as store:
-        writer = store.writer("orders")
-        with pytest.raises(MessageRejectedError, match="deliver_at="):
-            writer.put(b"x", properties={"TIMER_DELIVER_MS": "5"})
+@pytest.mark.store("clock")
+def test_the_properties_of_times_are_reserved(
+    clock: ManualClock, store: Store, writer: Writer
+) -> None:
+    with pytest.raises(MessageRejectedError, match="deliver_at="):
+        writer.put(b"x", properties={"TIMER_DELIVER_MS": "5"})
 
 
-def test_an_id_of_its_own_is_kept(tmp_path: Path, clock: ManualClock) -> None:
-    with open_small(tmp_path, clock=clock) as store:
-        writer = store.writer("orders", properties={"UNIQ_KEY": "of the writer"})
-        writer.put(b"a", deliver_at=DUE)
-        store.writer("orders").put(b"b", deliver_at=DUE, properties={"k": "v", "UNIQ_KEY": "own"})
-        store.writer("orders").put(b"c", deliver_at=DUE)
-        ids = [waiting.unique_id for waiting in store.delayed]
-        assert ids[:2] == ["of the writer", "own"]
-        assert ids[2] is not None
-        assert len(ids[2]) == 32
+@pytest.mark.store("clock")
+def test_an_id_of_its_own_is_kept(clock: ManualClock, store: Store) -> None:
+    writer = store.writer("orders", properties={"UNIQ_KEY": "of the writer"})
+    writer.put(b"a", deliver_at=DUE)
+    store.writer("orders").put(b"b", deliver_at=DUE, properties={"k": "v", "UNIQ_KEY": "own"})
+    store.writer("orders").put(b"c", deliver_at=DUE)
+    ids = [waiting.unique_id for waiting in store.delayed]
+    assert ids[:2] == ["of the writer", "own"]
+    assert ids[2] is not None
+    assert len(ids[2]) == 32
 
 
 def test_new_messages_with_times_are_pickled() -> None:

@@ -21,7 +21,7 @@ from rocketstore.errors import (
     StoreClosedError,
 )
 from rocketstore.testing import crash_and_reopen, temporary_store
-from tests.support.small_store import engine_of, open_small, open_still, parts
+from tests.support.small_store import STILL, engine_of, open_small, parts
 
 
 def same_place(one: rocketstore.PutResult, other: rocketstore.PutResult) -> bool:
@@ -30,22 +30,22 @@ def same_place(one: rocketstore.PutResult, other: rocketstore.PutResult) -> bool
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "disk"])
-def test_the_second_put_gives_the_first_result(tmp_path: Path, durability: Any) -> None:
-    with open_small(tmp_path, durability=durability) as store:
-        writer = store.writer("t", queues=3)
-        first = writer.put(b"a", unique_id="id-1", shard_key="x")
-        assert not first.duplicate and store.writer("t").put(b"-").duplicate is False
-        end = store.end_offset
-        again = writer.put(b"other", unique_id="id-1", shard_key="y", tags="z")
-        assert again.duplicate and same_place(first, again)
-        assert store.end_offset == end
-        assert "duplicate=True" in repr(again) and "duplicate" not in repr(first)
-        assert again != first
-        kept = pickle.loads(pickle.dumps(again))
-        assert kept == again and kept.duplicate
-        store.flush()
-        message = store.get(first.physical_offset)
-        assert (message.unique_id, message.body) == ("id-1", b"a")
+@pytest.mark.store("durability")
+def test_the_second_put_gives_the_first_result(durability: Any, store: rocketstore.Store) -> None:
+    writer = store.writer("t", queues=3)
+    first = writer.put(b"a", unique_id="id-1", shard_key="x")
+    assert not first.duplicate and store.writer("t").put(b"-").duplicate is False
+    end = store.end_offset
+    again = writer.put(b"other", unique_id="id-1", shard_key="y", tags="z")
+    assert again.duplicate and same_place(first, again)
+    assert store.end_offset == end
+    assert "duplicate=True" in repr(again) and "duplicate" not in repr(first)
+    assert again != first
+    kept = pickle.loads(pickle.dumps(again))
+    assert kept == again and kept.duplicate
+    store.flush()
+    message = store.get(first.physical_offset)
+    assert (message.unique_id, message.body) == ("id-1", b"a")
 
 
 @pytest.mark.parametrize("end", ["close", "crash"])
@@ -64,41 +64,36 @@ def test_it_holds_over_another_open(end: str) -> None:
             assert len(list(store.consumer("t"))) == 100
 
 
-def test_a_message_that_is_neither_flushed_nor_indexed_counts(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="disk")
+def test_a_message_that_is_neither_flushed_nor_indexed_counts(store: rocketstore.Store) -> None:
     """In a store that syncs, the index has nothing before the flush; this one never flushes by itself."""
-    with open_still(tmp_path, "disk") as store:
-        writer = store.writer("t", durability="memory")
-        first = writer.put(b"a", unique_id="id")
-        again = writer.put(b"a", unique_id="id")
-        assert again.duplicate and same_place(first, again)
-        waited = writer.put(b"a", unique_id="id", durability="disk")
-        assert waited.duplicate and waited.durability == "disk"
-        assert store.flushed_offset >= first.end_offset  # a duplicate waits for its promise, too
+    writer = store.writer("t", durability="memory")
+    first = writer.put(b"a", unique_id="id")
+    again = writer.put(b"a", unique_id="id")
+    assert again.duplicate and same_place(first, again)
+    waited = writer.put(b"a", unique_id="id", durability="disk")
+    assert waited.duplicate and waited.durability == "disk"
+    assert store.flushed_offset >= first.end_offset  # a duplicate waits for its promise, too
 
 
-def test_ids_of_other_puts_count(tmp_path: Path) -> None:
+def test_ids_of_other_puts_count(store: rocketstore.Store) -> None:
     """A UNIQ_KEY that came as a property: RocketMQ's clients give one to each message."""
-    with open_small(tmp_path) as store:
-        first = store.put_message("t", b"a", properties={"UNIQ_KEY": "id"})
-        assert same_place(store.writer("t").put(b"b", unique_id="id"), first)
-        second = store.writer("t").put(b"a", properties={"UNIQ_KEY": "other"})
-        assert same_place(store.writer("t").put(b"b", unique_id="other"), second)
+    first = store.put_message("t", b"a", properties={"UNIQ_KEY": "id"})
+    assert same_place(store.writer("t").put(b"b", unique_id="id"), first)
+    second = store.writer("t").put(b"a", properties={"UNIQ_KEY": "other"})
+    assert same_place(store.writer("t").put(b"b", unique_id="other"), second)
 
 
-def test_only_the_id_counts_and_only_in_its_topic(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        store.writer("t").put(b"a", keys="id")  # the index has the same key for it
-        assert not store.writer("t").put(b"b", unique_id="id").duplicate
-        assert not store.writer("u").put(b"b", unique_id="id").duplicate
-        assert store.writer("t", queue_id=7).put(b"b", unique_id="id").duplicate  # any queue
+def test_only_the_id_counts_and_only_in_its_topic(store: rocketstore.Store) -> None:
+    store.writer("t").put(b"a", keys="id")  # the index has the same key for it
+    assert not store.writer("t").put(b"b", unique_id="id").duplicate
+    assert not store.writer("u").put(b"b", unique_id="id").duplicate
+    assert store.writer("t", queue_id=7).put(b"b", unique_id="id").duplicate  # any queue
 
 
-def test_the_first_of_several_is_the_answer(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        first, *_ = [
-            store.put_message("t", b"%d" % n, properties={"UNIQ_KEY": "i"}) for n in range(3)
-        ]
-        assert same_place(store.writer("t").put(b"x", unique_id="i"), first)
+def test_the_first_of_several_is_the_answer(store: rocketstore.Store) -> None:
+    first, *_ = [store.put_message("t", b"%d" % n, properties={"UNIQ_KEY": "i"}) for n in range(3)]
+    assert same_place(store.writer("t").put(b"x", unique_id="i"), first)
 
 
 def test_of_many_threads_one_stores(tmp_path: Path) -> None:
@@ -133,13 +128,13 @@ def test_tasks_have_it_too(tmp_path: Path) -> None:
     assert asyncio.run(scene()) == 1
 
 
-def test_a_ticket_of_a_duplicate_waits_for_the_first(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="disk") as store:
-        writer = store.writer("t")
-        first = writer.submit(b"a", unique_id="id")
-        again = writer.submit(b"a", unique_id="id").result()
-        assert again.duplicate and again.durability == "disk"
-        assert same_place(first.result(), again)
+@pytest.mark.store(durability="disk")
+def test_a_ticket_of_a_duplicate_waits_for_the_first(store: rocketstore.Store) -> None:
+    writer = store.writer("t")
+    first = writer.submit(b"a", unique_id="id")
+    again = writer.submit(b"a", unique_id="id").result()
+    assert again.duplicate and again.durability == "disk"
+    assert same_place(first.result(), again)
 
 
 def test_an_id_is_free_again_once_its_message_is_trimmed() -> None:
@@ -159,51 +154,46 @@ def test_an_id_is_free_again_once_its_message_is_trimmed() -> None:
         assert writer.put(b"b", unique_id="old").duplicate
 
 
-def test_with_an_expected_offset_a_duplicate_comes_first(tmp_path: Path) -> None:
+def test_with_an_expected_offset_a_duplicate_comes_first(store: rocketstore.Store) -> None:
     """A put that is tried again gives the offset that the first try gave."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("t")
-        with pytest.raises(QueueOffsetMismatchError):
-            writer.put(b"a", unique_id="id", expected_queue_offset=1)
-        first = writer.put(b"a", unique_id="id", expected_queue_offset=0)
-        assert same_place(writer.put(b"a", unique_id="id", expected_queue_offset=0), first)
+    writer = store.writer("t")
+    with pytest.raises(QueueOffsetMismatchError):
+        writer.put(b"a", unique_id="id", expected_queue_offset=1)
+    first = writer.put(b"a", unique_id="id", expected_queue_offset=0)
+    assert same_place(writer.put(b"a", unique_id="id", expected_queue_offset=0), first)
 
 
 @pytest.mark.parametrize("wrong", ["", "a\x01b", "a\x02b", "x" * 40_000])
-def test_ids_that_no_property_can_have_are_refused(tmp_path: Path, wrong: str) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageRejectedError):
-            store.writer("t").put(b"a", unique_id=wrong)
-        assert store.end_offset == 0
+def test_ids_that_no_property_can_have_are_refused(wrong: str, store: rocketstore.Store) -> None:
+    with pytest.raises(MessageRejectedError):
+        store.writer("t").put(b"a", unique_id=wrong)
+    assert store.end_offset == 0
 
 
-def test_wrong_types_are_refused(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        for wrong in (1, b"id", ["id"]):
-            with pytest.raises(TypeError, match="unique_id"):
-                store.writer("t").put(b"a", unique_id=wrong)  # type: ignore[arg-type]
+def test_wrong_types_are_refused(store: rocketstore.Store) -> None:
+    for wrong in (1, b"id", ["id"]):
         with pytest.raises(TypeError, match="unique_id"):
-            store.writer("t").put_batch([b"a"], unique_id="id")  # type: ignore[call-arg]
-        assert store.end_offset == 0
+            store.writer("t").put(b"a", unique_id=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unique_id"):
+        store.writer("t").put_batch([b"a"], unique_id="id")  # type: ignore[call-arg]
+    assert store.end_offset == 0
 
 
-def test_an_id_is_given_once(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        for writer, more in (
-            (store.writer("t"), {"UNIQ_KEY": "b"}),
-            (store.writer("t", properties={"a": "b", "UNIQ_KEY": "c"}), None),
-        ):
-            with pytest.raises(MessageRejectedError, match="give one of them"):
-                writer.put(b"a", unique_id="a", properties=more)
-        assert store.end_offset == 0
+def test_an_id_is_given_once(store: rocketstore.Store) -> None:
+    for writer, more in (
+        (store.writer("t"), {"UNIQ_KEY": "b"}),
+        (store.writer("t", properties={"a": "b", "UNIQ_KEY": "c"}), None),
+    ):
+        with pytest.raises(MessageRejectedError, match="give one of them"):
+            writer.put(b"a", unique_id="a", properties=more)
+    assert store.end_offset == 0
 
 
-def test_a_refused_put_leaves_its_id_free(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t")
-        with pytest.raises(MessageRejectedError):
-            writer.put(bytes(1 << 16), unique_id="id")
-        assert not writer.put(b"a", unique_id="id").duplicate
+def test_a_refused_put_leaves_its_id_free(store: rocketstore.Store) -> None:
+    writer = store.writer("t")
+    with pytest.raises(MessageRejectedError):
+        writer.put(bytes(1 << 16), unique_id="id")
+    assert not writer.put(b"a", unique_id="id").duplicate
 
 
 def test_a_store_without_an_index_cannot_tell(tmp_path: Path) -> None:
@@ -214,90 +204,86 @@ def test_a_store_without_an_index_cannot_tell(tmp_path: Path) -> None:
         store.writer("t").put(b"a", unique_id="id")
 
 
-def test_an_index_that_lacks_keys_cannot_tell(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t")
-        writer.put(b"a", unique_id="known")
-        assert writer.put(b"a", unique_id="known").duplicate
-        parts(store).index.degrade(OSError(28, "full"))
-        with pytest.raises(StoreBehindError, match="key index"):
-            writer.put(b"a", unique_id="new")
+def test_an_index_that_lacks_keys_cannot_tell(store: rocketstore.Store) -> None:
+    writer = store.writer("t")
+    writer.put(b"a", unique_id="known")
+    assert writer.put(b"a", unique_id="known").duplicate
+    parts(store).index.degrade(OSError(28, "full"))
+    with pytest.raises(StoreBehindError, match="key index"):
+        writer.put(b"a", unique_id="new")
 
 
-def test_what_is_not_indexed_yet_is_kept_no_longer_than_that(tmp_path: Path) -> None:
-    with open_small(tmp_path, durability="os") as store:
-        writer = store.writer("t")
-        for number in range(1000):
-            writer.put(b"a", unique_id=f"{number}")
-        ids = engine_of(store).unique_ids
-        assert len(ids._recent) == len(ids._order) < 10
+@pytest.mark.store(durability="os")
+def test_what_is_not_indexed_yet_is_kept_no_longer_than_that(store: rocketstore.Store) -> None:
+    writer = store.writer("t")
+    for number in range(1000):
+        writer.put(b"a", unique_id=f"{number}")
+    ids = engine_of(store).unique_ids
+    assert len(ids._recent) == len(ids._order) < 10
 
 
-def test_an_append_that_was_interrupted_is_looked_for(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="disk")
+def test_an_append_that_was_interrupted_is_looked_for(store: rocketstore.Store) -> None:
     """A signal's handler may raise after the message came into the log; it is not indexed then."""
-    with open_still(tmp_path, "disk") as store:
-        writer = store.writer("t", durability="memory")
-        ids = engine_of(store).unique_ids
+    writer = store.writer("t", durability="memory")
+    ids = engine_of(store).unique_ids
 
-        def interrupted() -> Any:
-            writer._append_if(b"a", -1, "id")
-            raise KeyboardInterrupt
+    def interrupted() -> Any:
+        writer._append_if(b"a", -1, "id")
+        raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            ids.put("t", "id", interrupted)
-        assert writer.put(b"a", unique_id="id").duplicate
-        assert not ids._unsure and not ids._turns
+    with pytest.raises(KeyboardInterrupt):
+        ids.put("t", "id", interrupted)
+    assert writer.put(b"a", unique_id="id").duplicate
+    assert not ids._unsure and not ids._turns
 
 
-def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(tmp_path: Path) -> None:
+def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(store: rocketstore.Store) -> None:
     """As by a signal's handler, which the interrupted put would wait for."""
-    with open_small(tmp_path) as store:
-        writer, ids = store.writer("t"), engine_of(store).unique_ids
+    writer, ids = store.writer("t"), engine_of(store).unique_ids
 
-        def append() -> rocketstore.PutResult:
-            with pytest.raises(BackpressureError, match="unique_id = 'a': this thread"):
-                writer.put(b"inner", unique_id="a")
-            assert not writer.put(b"other", unique_id="b").duplicate
-            return writer.put(b"outer")
+    def append() -> rocketstore.PutResult:
+        with pytest.raises(BackpressureError, match="unique_id = 'a': this thread"):
+            writer.put(b"inner", unique_id="a")
+        assert not writer.put(b"other", unique_id="b").duplicate
+        return writer.put(b"outer")
 
-        ids.put("t", "a", append)
-        assert [m.body for m in store.consumer("t")] == [b"other", b"outer"]
+    ids.put("t", "a", append)
+    assert [m.body for m in store.consumer("t")] == [b"other", b"outer"]
 
 
-def test_the_wait_for_another_thread_has_a_bound(tmp_path: Path) -> None:
+@pytest.mark.store(max_wait_ms=50)
+def test_the_wait_for_another_thread_has_a_bound(store: rocketstore.Store) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    with open_small(tmp_path, max_wait_ms=50) as store:
-        writer, ids = store.writer("t"), engine_of(store).unique_ids
+    writer, ids = store.writer("t"), engine_of(store).unique_ids
 
-        def append() -> rocketstore.PutResult:
-            begun.set()
-            assert go_on.wait(60)
-            return writer._append_if(b"first", -1, "id")
+    def append() -> rocketstore.PutResult:
+        begun.set()
+        assert go_on.wait(60)
+        return writer._append_if(b"first", -1, "id")
 
-        other = threading.Thread(target=ids.put, args=("t", "id", append))
-        other.start()
-        assert begun.wait(60)
-        try:
-            with pytest.raises(
-                BackpressureError, match=r"'id': another .* max_wait_ms = 50; .*again"
-            ):
-                writer.put(b"second", unique_id="id")
-            assert not writer.put(b"x", unique_id="other").duplicate
-        finally:
-            go_on.set()
-            other.join()
-        assert writer.put(b"second", unique_id="id").duplicate
-        assert not ids._turns
+    other = threading.Thread(target=ids.put, args=("t", "id", append))
+    other.start()
+    assert begun.wait(60)
+    try:
+        with pytest.raises(BackpressureError, match=r"'id': another .* max_wait_ms = 50; .*again"):
+            writer.put(b"second", unique_id="id")
+        assert not writer.put(b"x", unique_id="other").duplicate
+    finally:
+        go_on.set()
+        other.join()
+    assert writer.put(b"second", unique_id="id").duplicate
+    assert not ids._turns
 
 
-def test_the_bound_counts_over_all_threads_that_come_first(tmp_path: Path) -> None:
+@pytest.mark.store(max_wait_ms=50)
+def test_the_bound_counts_over_all_threads_that_come_first(store: rocketstore.Store) -> None:
     """One that never gets the turn does not wait for each of them as long."""
-    with open_small(tmp_path, max_wait_ms=50) as store:
-        ids = engine_of(store).unique_ids
-        ids._turns = Stolen()
-        with pytest.raises(BackpressureError, match="max_wait_ms = 50"):
-            store.writer("t").put(b"a", unique_id="id")
-        assert store.end_offset == 0
+    ids = engine_of(store).unique_ids
+    ids._turns = Stolen()
+    with pytest.raises(BackpressureError, match="max_wait_ms = 50"):
+        store.writer("t").put(b"a", unique_id="id")
+    assert store.end_offset == 0
 
 
 class Stolen(dict[Any, Any]):

@@ -10,7 +10,7 @@ import pytest
 
 import rocketstore
 import rocketstore.aio
-from rocketstore import MessageRejectedError
+from rocketstore import MessageRejectedError, Store
 from tests.support.log_records import records
 from tests.support.small_store import dispatched, open_small
 
@@ -43,35 +43,33 @@ def test_a_writers_tags_and_keys_are_those_of_every_put(
         assert with_constants == records(store)
 
 
-def test_a_put_goes_before_its_writer(tmp_path: Path) -> None:
+def test_a_put_goes_before_its_writer(store: Store) -> None:
     """Each of the two alone: tags of its own leave the writer's keys, and the other way round."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders", tags="paid", keys=["k"], properties={"region": "eu"})
-        writer.put(b"1", tags="open")
-        writer.put(b"2", keys="l")
-        writer.put(b"3", keys=())
-        writer.submit(b"4").result(5)
-        dispatched(store)
-        found = [(m.tags, m.keys, m.properties["region"]) for m in store.consumer("orders")]
-        assert found == [
-            ("open", ("k",), "eu"),
-            ("paid", ("l",), "eu"),
-            ("paid", (), "eu"),
-            ("paid", ("k",), "eu"),
-        ]
-        assert [m.body for m in store.consumer("orders", tags="open")] == [b"1"]
-        assert [m.body for m in store.query("orders", "l")] == [b"2"]
+    writer = store.writer("orders", tags="paid", keys=["k"], properties={"region": "eu"})
+    writer.put(b"1", tags="open")
+    writer.put(b"2", keys="l")
+    writer.put(b"3", keys=())
+    writer.submit(b"4").result(5)
+    dispatched(store)
+    found = [(m.tags, m.keys, m.properties["region"]) for m in store.consumer("orders")]
+    assert found == [
+        ("open", ("k",), "eu"),
+        ("paid", ("l",), "eu"),
+        ("paid", (), "eu"),
+        ("paid", ("k",), "eu"),
+    ]
+    assert [m.body for m in store.consumer("orders", tags="open")] == [b"1"]
+    assert [m.body for m in store.query("orders", "l")] == [b"2"]
 
 
-def test_keys_of_a_writer_may_come_from_an_iterator(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders", keys=(key for key in "kl"))  # type: ignore[arg-type]
-        for tags in (None, "a", "b"):
-            result = writer.put(b"x", tags=tags)
-            assert store.get(result.physical_offset).keys == ("k", "l")
+def test_keys_of_a_writer_may_come_from_an_iterator(store: Store) -> None:
+    writer = store.writer("orders", keys=(key for key in "kl"))  # type: ignore[arg-type]
+    for tags in (None, "a", "b"):
+        result = writer.put(b"x", tags=tags)
+        assert store.get(result.physical_offset).keys == ("k", "l")
 
 
-def test_what_is_wrong_with_them_is_said_when_the_writer_is_made(tmp_path: Path) -> None:
+def test_what_is_wrong_with_them_is_said_when_the_writer_is_made(store: Store) -> None:
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"tags": ""}, MessageRejectedError, "^tags = '': "),
         ({"tags": 5}, TypeError, "^tags = 5: "),
@@ -80,10 +78,9 @@ def test_what_is_wrong_with_them_is_said_when_the_writer_is_made(tmp_path: Path)
         ({"keys": "a b"}, MessageRejectedError, "blank"),
         ({"keys": ["a", None]}, TypeError, "^keys = None: "),
     ]
-    with open_small(tmp_path) as store:
-        for given, error, said in wrong:
-            with pytest.raises(error, match=said):
-                store.writer("orders", **given)
+    for given, error, said in wrong:
+        with pytest.raises(error, match=said):
+            store.writer("orders", **given)
 
 
 def test_a_loops_writer_has_them_too(tmp_path: Path) -> None:
@@ -100,27 +97,25 @@ def test_a_loops_writer_has_them_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "tags", ["a||b", "a || b", "||", "a||", "a|||b", " a", "a ", "a\n", "\ta", "|a || b|"]
 )
-def test_tags_that_nobody_could_ask_for(tmp_path: Path, tags: str) -> None:
+def test_tags_that_nobody_could_ask_for(tags: str, store: Store) -> None:
     """An expression of a consumer is taken apart at "||", blanks around a tag do not count there. Only
     put_message stores such tags, as a broker may have them."""
-    with open_small(tmp_path) as store:
-        orders = store.writer("orders")
-        for put in (
-            lambda: orders.put(b"x", tags=tags),
-            lambda: orders.put_batch([b"x"], tags=tags),
-            lambda: orders.put_columns(b"x", [0, 1], tags=tags),
-            lambda: store.writer("orders", tags=tags),
-        ):
-            with pytest.raises(MessageRejectedError, match="tags = .*one tag"):
-                put()
-        assert store.end_offset == 0
-        result = store.put_message("orders", b"x", properties={"TAGS": tags})
-        assert store.get(result.physical_offset).tags == tags
+    orders = store.writer("orders")
+    for put in (
+        lambda: orders.put(b"x", tags=tags),
+        lambda: orders.put_batch([b"x"], tags=tags),
+        lambda: orders.put_columns(b"x", [0, 1], tags=tags),
+        lambda: store.writer("orders", tags=tags),
+    ):
+        with pytest.raises(MessageRejectedError, match="tags = .*one tag"):
+            put()
+    assert store.end_offset == 0
+    result = store.put_message("orders", b"x", properties={"TAGS": tags})
+    assert store.get(result.physical_offset).tags == tags
 
 
 @pytest.mark.parametrize("tags", ["a", "|", "a|b", "|a|", "a b", "ü", "*"])
-def test_other_tags_are_taken(tmp_path: Path, tags: str) -> None:
-    with open_small(tmp_path) as store:
-        store.writer("orders").put(b"x", tags=tags)
-        dispatched(store)
-        assert [m.tags for m in store.consumer("orders", tags=tags)] == [tags]
+def test_other_tags_are_taken(tags: str, store: Store) -> None:
+    store.writer("orders").put(b"x", tags=tags)
+    dispatched(store)
+    assert [m.tags for m in store.consumer("orders", tags=tags)] == [tags]

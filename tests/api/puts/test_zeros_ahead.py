@@ -14,7 +14,6 @@ import rocketstore
 from rocketstore.engine import wiring
 from rocketstore.log.layout.file_system import FileSystem
 from tests.api.puts.test_prewrite import blocks_with_data
-from tests.support.small_store import open_small
 
 PAGE = 4096
 AHEAD = 512 << 10
@@ -78,14 +77,13 @@ def test_none_where_they_would_be_of_no_use(
         assert blocks_with_data(segment(tmp_path)) == (SIZE if prewrite else PAGE)
 
 
-def test_zeros_end_with_the_file(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        writer = store.writer("t")
-        for _ in range(20):
-            writer.put(bytes(1000))
-        for offset in range(0, store.end_offset, PAGE):
-            assert segment(tmp_path, offset).stat().st_size == PAGE
-        assert len(list(store.consumer("t"))) == 20
+def test_zeros_end_with_the_file(tmp_path: Path, store: rocketstore.Store) -> None:
+    writer = store.writer("t")
+    for _ in range(20):
+        writer.put(bytes(1000))
+    for offset in range(0, store.end_offset, PAGE):
+        assert segment(tmp_path, offset).stat().st_size == PAGE
+    assert len(list(store.consumer("t"))) == 20
 
 
 @pytest.mark.parametrize("threads", [1, 8])

@@ -93,29 +93,27 @@ def test_an_index_without_room_goes_on_where_it_stood(
 
 
 def test_a_step_that_ends_in_a_blank_passes_the_blank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     """The next one would begin in the middle of it, where no record is, and get nowhere for ever."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("T")
-        ends = [writer.put(b"x" * 150, keys=f"k{n}").end_offset for n in range(60)]
-        dispatched(store)
-        log = parts(store).commit_log.queue
-        border = log.files[0].end_offset
-        blank = max(end for end in ends if end <= border)
-        assert blank + 8 < border < ends[-1]
-        monkeypatch.setattr(index_filler, "STEP_BYTES", blank + 2)
-        index = parts(store).index
-        assert isinstance(index, IndexStore)
-        filler = index_filler.IndexFiller(log.find, lambda offset: offset, index)
-        assert filler.step(0, store.end_offset) == border
-        assert filler.step(border, store.end_offset) > border
+    writer = store.writer("T")
+    ends = [writer.put(b"x" * 150, keys=f"k{n}").end_offset for n in range(60)]
+    dispatched(store)
+    log = parts(store).commit_log.queue
+    border = log.files[0].end_offset
+    blank = max(end for end in ends if end <= border)
+    assert blank + 8 < border < ends[-1]
+    monkeypatch.setattr(index_filler, "STEP_BYTES", blank + 2)
+    index = parts(store).index
+    assert isinstance(index, IndexStore)
+    filler = index_filler.IndexFiller(log.find, lambda offset: offset, index)
+    assert filler.step(0, store.end_offset) == border
+    assert filler.step(border, store.end_offset) > border
 
 
 def test_a_queue_without_room_ends_no_read_early(
-    tmp_path: Path, queue_disk: Blocks, invoke: Invoke
+    queue_disk: Blocks, invoke: Invoke, root: Path
 ) -> None:
-    root = tmp_path / "s"
     with open_small(root, durability="os") as store:
         for number in range(5):
             store.writer("T").put(b"%d" % number, keys=f"k{number}")

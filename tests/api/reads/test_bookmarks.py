@@ -44,8 +44,7 @@ def refused(root: Any, after: Any) -> str:
 
 
 @pytest.mark.parametrize("form", [lambda b: b, Bookmark.to_json, dataclasses.asdict])
-def test_each_message_once(tmp_path: Path, form: Any) -> None:
-    root = tmp_path / "s"
+def test_each_message_once(form: Any, root: Path) -> None:
     put(root, b"0")
     place = rocketstore.scan(root).bookmark
     for number in range(1, 60):
@@ -129,8 +128,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         rocketstore.scan(tmp_path / "s", durable="yes")  # type: ignore[arg-type]
 
 
-def test_what_was_trimmed(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_what_was_trimmed(root: Path) -> None:
     put(root, *[bytes(700)] * 10)
     place = rocketstore.scan(root).bookmark
     put(root, *[bytes(700)] * 90)

@@ -13,10 +13,9 @@ import pytest
 
 from rocketstore import CorruptRecordError, tools
 from rocketstore.cli import exit_codes
-from rocketstore.log.commitlog.checkpoint import CheckpointFile
+from rocketstore.log.commitlog.checkpoint import DISCARDED, UNFIT, CheckpointFile
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import load_store_state
-from rocketstore.log.recovery.fingerprint import DISCARDED, UNFIT
 from tests.cli.conftest import Invoke, invoke
 from tests.support.made_store import write_at
 from tests.support.small_store import SMALL, open_small

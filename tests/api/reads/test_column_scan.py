@@ -14,18 +14,16 @@ import rocketstore
 from tests.support.column_tools import fill_at_random, messages_of, rows_of
 
 
-def test_columns_equal_messages(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 600)
-    expected = messages_of(path)
-    assert rows_of(rocketstore.scan(path)) == expected
+def test_columns_equal_messages(rng: random.Random, root: Path) -> None:
+    fill_at_random(root, rng, 600)
+    expected = messages_of(root)
+    assert rows_of(rocketstore.scan(root)) == expected
     assert len(expected) == 600
 
 
-def test_parts_hold_each_record_once(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 600)
-    whole = rocketstore.scan(path)
+def test_parts_hold_each_record_once(rng: random.Random, root: Path) -> None:
+    fill_at_random(root, rng, 600)
+    whole = rocketstore.scan(root)
     expected = rows_of(whole)
     for split_bytes in (1000, 10_000, 64 << 10, 1 << 30):
         parts = pickle.loads(pickle.dumps(whole.split(split_bytes)))
@@ -50,10 +48,9 @@ def test_a_little_behind_a_segment_is_no_part_of_its_own(tmp_path: Path) -> None
     assert more[-1].begin_offset == 128 << 10
 
 
-def test_filters(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 400)
-    rows = rows_of(rocketstore.scan(path))
+def test_filters(rng: random.Random, root: Path) -> None:
+    fill_at_random(root, rng, 400)
+    rows = rows_of(rocketstore.scan(root))
     middle = rows[200]["store_timestamp_ms"]
     cases = [
         ({"topics": "orders"}, lambda row: row["topic"] == "orders"),
@@ -68,24 +65,22 @@ def test_filters(tmp_path: Path, rng: random.Random) -> None:
         ({"end": middle}, lambda row: row["store_timestamp_ms"] < middle),
     ]
     for arguments, wanted in cases:
-        found = rows_of(rocketstore.scan(path, **arguments))
+        found = rows_of(rocketstore.scan(root, **arguments))
         assert found == [row for row in rows if wanted(row)], arguments
 
 
-def test_offsets_choose_records(tmp_path: Path, rng: random.Random) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 100)
-    rows = rows_of(rocketstore.scan(path))
+def test_offsets_choose_records(rng: random.Random, root: Path) -> None:
+    fill_at_random(root, rng, 100)
+    rows = rows_of(rocketstore.scan(root))
     places = [row["physical_offset"] for row in rows]
     for first, last in ((10, 90), (0, 1), (99, 99)):
         begin, end = places[first] - 1 if first else 0, places[last] + 1
-        found = rows_of(rocketstore.scan(path, begin_offset=begin, end_offset=end))
+        found = rows_of(rocketstore.scan(root, begin_offset=begin, end_offset=end))
         assert found == rows[first : last + 1]
 
 
-def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    with rocketstore.open(path, durability="os") as store:
+def test_wrong_arguments_are_refused(tmp_path: Path, root: Path) -> None:
+    with rocketstore.open(root, durability="os") as store:
         store.writer("orders").put(b"body")
         for wrong in (
             {"columns": ["colour"]},

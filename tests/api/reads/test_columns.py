@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketstore import MessageRejectedError, MessageTooLargeError, StoreFailedError
+from rocketstore import MessageRejectedError, MessageTooLargeError, Store, StoreFailedError
 from rocketstore.puts.arrays import offsets_of, whole_of
 from rocketstore.puts.put_columns import whole
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
@@ -34,19 +34,17 @@ def test_rows_over_several_segments(tmp_path: Path, durability: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint16, list])
-def test_offsets_of_any_integer_kind(tmp_path: Path, kind: type) -> None:
+def test_offsets_of_any_integer_kind(kind: type, store: Store) -> None:
     offsets: Any = [1, 3, 3, 6] if kind is list else np.array([1, 3, 3, 6], kind)
-    with open_small(tmp_path) as store:
-        store.writer("orders").put_columns(bytearray(b"abcdef"), offsets)
-        assert [m.body for m in everything(dispatched(store))] == [b"bc", b"", b"def"]
+    store.writer("orders").put_columns(bytearray(b"abcdef"), offsets)
+    assert [m.body for m in everything(dispatched(store))] == [b"bc", b"", b"def"]
 
 
 @pytest.mark.parametrize("offsets", [[0, 2, 1], [-1, 2], [0, 7], [0.5, 1.0], [[0, 1]], []])
-def test_wrong_offsets_store_nothing(tmp_path: Path, offsets: list[object]) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageRejectedError, match="offsets"):
-            store.writer("orders").put_columns(b"abcdef", offsets)
-        assert store.end_offset == 0
+def test_wrong_offsets_store_nothing(offsets: list[object], store: Store) -> None:
+    with pytest.raises(MessageRejectedError, match="offsets"):
+        store.writer("orders").put_columns(b"abcdef", offsets)
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -67,11 +65,10 @@ def test_wrong_offsets_store_nothing(tmp_path: Path, offsets: list[object]) -> N
         (None, TypeError, "data: NoneType, expected bytes"),
     ],
 )
-def test_data_are_bytes(tmp_path: Path, data: Any, error: type[Exception], said: str) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(error, match=said):
-            store.writer("orders").put_columns(data, [0, 1, 2, 3])
-        assert store.end_offset == 0
+def test_data_are_bytes(data: Any, error: type[Exception], said: str, store: Store) -> None:
+    with pytest.raises(error, match=said):
+        store.writer("orders").put_columns(data, [0, 1, 2, 3])
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -97,87 +94,81 @@ class ChunkedArray:
         raise AssertionError
 
 
-def test_an_array_in_chunks_is_to_be_combined(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(TypeError, match=r"not ChunkedArray; use \.combine_chunks\(\)"):
-            store.writer("orders").put_columns(ChunkedArray())
-        with pytest.raises(TypeError, match=r"row_tags: .* in chunks; use \.combine_chunks\(\)"):
-            store.writer("orders").put_columns(b"a", [0, 1], row_tags=ChunkedArray())
-        assert store.end_offset == 0
+def test_an_array_in_chunks_is_to_be_combined(store: Store) -> None:
+    with pytest.raises(TypeError, match=r"not ChunkedArray; use \.combine_chunks\(\)"):
+        store.writer("orders").put_columns(ChunkedArray())
+    with pytest.raises(TypeError, match=r"row_tags: .* in chunks; use \.combine_chunks\(\)"):
+        store.writer("orders").put_columns(b"a", [0, 1], row_tags=ChunkedArray())
+    assert store.end_offset == 0
 
 
-def test_no_offsets_at_all_are_said_to_be_missing(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        with pytest.raises(MessageRejectedError, match=r"offsets: shape \(0,\), expected n \+ 1"):
-            store.writer("orders").put_columns(b"", [])
-        assert store.end_offset == 0
+def test_no_offsets_at_all_are_said_to_be_missing(store: Store) -> None:
+    with pytest.raises(MessageRejectedError, match=r"offsets: shape \(0,\), expected n \+ 1"):
+        store.writer("orders").put_columns(b"", [])
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8, "S1", np.bool_])
-def test_items_of_one_byte_are_bytes(tmp_path: Path, kind: Any) -> None:
-    with open_small(tmp_path) as store:
-        store.writer("orders").put_columns(np.frombuffer(b"\1\0\1", np.uint8).view(kind), [0, 1, 3])
-        assert [m.body for m in everything(dispatched(store))] == [b"\1", b"\0\1"]
+def test_items_of_one_byte_are_bytes(kind: Any, store: Store) -> None:
+    store.writer("orders").put_columns(np.frombuffer(b"\1\0\1", np.uint8).view(kind), [0, 1, 3])
+    assert [m.body for m in everything(dispatched(store))] == [b"\1", b"\0\1"]
 
 
-def test_a_row_that_is_too_large_stores_nothing(tmp_path: Path) -> None:
-    with open_small(tmp_path, max_message_size_bytes=10) as store:
-        with pytest.raises(MessageTooLargeError):
-            store.writer("orders").put_columns(b"x" * 31, [0, 10, 20, 31])
-        assert store.end_offset == 0
+@pytest.mark.store(max_message_size_bytes=10)
+def test_a_row_that_is_too_large_stores_nothing(store: Store) -> None:
+    with pytest.raises(MessageTooLargeError):
+        store.writer("orders").put_columns(b"x" * 31, [0, 10, 20, 31])
+    assert store.end_offset == 0
 
 
+@pytest.mark.store(durability="os")
 def test_an_error_says_how_many_rows_are_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    with open_small(tmp_path, durability="os") as store:
-        log = parts(store).commit_log
-        rolls: list[int] = []
+    log = parts(store).commit_log
+    rolls: list[int] = []
 
-        def next_segment() -> None:
-            rolls.append(1)
-            if len(rolls) > 1:
-                log.fail(OSError(5, "the disk is gone"))
-            real()
+    def next_segment() -> None:
+        rolls.append(1)
+        if len(rolls) > 1:
+            log.fail(OSError(5, "the disk is gone"))
+        real()
 
-        real = log.next_segment
-        monkeypatch.setattr(log, "next_segment", next_segment)
-        with pytest.raises(StoreFailedError) as caught:
-            store.writer("orders").put_columns(b"x" * 10_000, range(0, 10_001, 500))
-        stored = store.stats().put_messages
-        assert 0 < stored < 20
-        assert caught.value.__notes__ == [f"{stored} of 20 rows were stored before this"]
+    real = log.next_segment
+    monkeypatch.setattr(log, "next_segment", next_segment)
+    with pytest.raises(StoreFailedError) as caught:
+        store.writer("orders").put_columns(b"x" * 10_000, range(0, 10_001, 500))
+    stored = store.stats().put_messages
+    assert 0 < stored < 20
+    assert caught.value.__notes__ == [f"{stored} of 20 rows were stored before this"]
 
 
-def test_the_array_may_be_read_only(tmp_path: Path) -> None:
+def test_the_array_may_be_read_only(store: Store) -> None:
     data = np.frombuffer(b"abcd", np.uint8)
     offsets = np.array([0, 4])
     offsets.flags.writeable = False
-    with open_small(tmp_path) as store:
-        store.writer("orders").put_columns(data, offsets)
-        assert everything(dispatched(store))[0].body == b"abcd"
+    store.writer("orders").put_columns(data, offsets)
+    assert everything(dispatched(store))[0].body == b"abcd"
 
 
+@pytest.mark.store(durability="os")
 def test_rows_with_those_of_another_writer_in_between(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     """A column goes to the log in one piece a segment: what is put in between is no part of it."""
     bodies = [b"%03d" % i * 20 for i in range(60)]
-    with open_small(tmp_path, durability="os") as store:
-        commit_log = parts(store).commit_log
-        make_next, other = commit_log.next_segment, store.writer("orders")
+    commit_log = parts(store).commit_log
+    make_next, other = commit_log.next_segment, store.writer("orders")
 
-        def make_next_and_put() -> None:
-            make_next()
-            other.put(b"another")
+    def make_next_and_put() -> None:
+        make_next()
+        other.put(b"another")
 
-        monkeypatch.setattr(commit_log, "next_segment", make_next_and_put)
-        result = store.writer("orders").put_columns(
-            b"".join(bodies), np.cumsum([0, *map(len, bodies)])
-        )
-        assert pickle.loads(pickle.dumps(result)) == result
-        found = [store.get(offset) for offset in result.physical_offsets]
-        assert [m.body for m in found] == bodies
-        assert [m.queue_offset for m in found] == result.queue_offsets
-        assert result.queue_offsets[-1] > 60
-        assert len(everything(dispatched(store))) == result.queue_offsets[-1] + 1
+    monkeypatch.setattr(commit_log, "next_segment", make_next_and_put)
+    result = store.writer("orders").put_columns(b"".join(bodies), np.cumsum([0, *map(len, bodies)]))
+    assert pickle.loads(pickle.dumps(result)) == result
+    found = [store.get(offset) for offset in result.physical_offsets]
+    assert [m.body for m in found] == bodies
+    assert [m.queue_offset for m in found] == result.queue_offsets
+    assert result.queue_offsets[-1] > 60
+    assert len(everything(dispatched(store))) == result.queue_offsets[-1] + 1

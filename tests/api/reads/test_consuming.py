@@ -188,8 +188,9 @@ def test_closing_the_store_ends_a_wait(tmp_path: Path, small_config: StoreConfig
     assert [type(error) for error in errors] == [StoreClosedError]
 
 
-def test_every_message_is_found_by_its_time(store: rocketstore.Store) -> None:
-    writer = store.writer("orders")
+def test_every_message_is_found_by_its_time(
+    store: rocketstore.Store, writer: rocketstore.Writer
+) -> None:
     times = [writer.put(b"x").store_timestamp_ms for _ in range(50)]
     for when in set(times):
         assert store.offset_at("orders", 0, when) == times.index(when)

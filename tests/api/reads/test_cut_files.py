@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import ReadFailedError, StoreFailedError
+from rocketstore import ReadFailedError, Store, StoreFailedError, Writer
 from rocketstore._native.format import queue_file
 from tests.support.small_store import (
     dispatched,
@@ -37,41 +37,44 @@ def test_a_put_into_a_log_that_was_cut_fails_the_store(tmp_path: Path) -> None:
     assert (tmp_path / "abort").exists()
 
 
-def test_a_full_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.store(durability="os")
+def test_a_full_file_system_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
     """A tmpfs takes a page for a hole that is read, and has none when it is full."""
-    with open_small(tmp_path, durability="os") as store:
-        store.writer("orders").put(b"x")
-        dispatched(store).flush()
-        size = segments(tmp_path)[0].stat().st_size
-        os.truncate(segments(tmp_path)[0], 0)
-        full = os.statvfs_result((4096, 4096, 10, 0, 0, 10, 0, 0, 0, 255))
-        monkeypatch.setattr(os, "statvfs", lambda path: full)
-        with pytest.raises(ReadFailedError, match="no room on its file system"):
-            store.get(0)
-        os.truncate(segments(tmp_path)[0], size)
+    store.writer("orders").put(b"x")
+    dispatched(store).flush()
+    size = segments(tmp_path)[0].stat().st_size
+    os.truncate(segments(tmp_path)[0], 0)
+    full = os.statvfs_result((4096, 4096, 10, 0, 0, 10, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    with pytest.raises(ReadFailedError, match="no room on its file system"):
+        store.get(0)
+    os.truncate(segments(tmp_path)[0], size)
 
 
-def test_a_range_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os")
+def test_a_range_that_cannot_be_read_leaves_the_others(
+    tmp_path: Path, store: Store, writer: Writer
+) -> None:
     """D-13 D-34: reading goes on behind it, puts go on."""
-    with open_small(tmp_path, durability="os") as store:
-        writer = store.writer("orders")
-        while len(segments(tmp_path)) < 3:
-            writer.put(b"x" * 500)
-        first = everything(dispatched(store))[0]
-        os.truncate(segments(tmp_path)[0], 0)
-        with pytest.raises(ReadFailedError, match="physical offset 0"):
-            store.get(0)
-        with pytest.raises(ReadFailedError):
-            _ = first.body
-        with store.consumer("orders", queue_id=0) as consumer:
-            with pytest.raises(ReadFailedError) as caught:
-                consumer.poll(100)
-            assert "steps over it" in "".join(caught.value.__notes__)
-            lost = sum(m.physical_offset < 4096 for m in everything_behind(store))
-            assert lost == 0
-        end = store.end_offset
-        assert store.get(writer.put(b"after").physical_offset).body == b"after"
-        assert store.end_offset > end
+    while len(segments(tmp_path)) < 3:
+        writer.put(b"x" * 500)
+    first = everything(dispatched(store))[0]
+    os.truncate(segments(tmp_path)[0], 0)
+    with pytest.raises(ReadFailedError, match="physical offset 0"):
+        store.get(0)
+    with pytest.raises(ReadFailedError):
+        _ = first.body
+    with store.consumer("orders", queue_id=0) as consumer:
+        with pytest.raises(ReadFailedError) as caught:
+            consumer.poll(100)
+        assert "steps over it" in "".join(caught.value.__notes__)
+        lost = sum(m.physical_offset < 4096 for m in everything_behind(store))
+        assert lost == 0
+    end = store.end_offset
+    assert store.get(writer.put(b"after").physical_offset).body == b"after"
+    assert store.end_offset > end
 
 
 def everything_behind(store: object) -> list[object]:
@@ -136,19 +139,20 @@ def unreadable(*_: object) -> int:
     raise ReadFailedError("the disk failed")
 
 
-def test_an_index_file_that_was_cut_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os")
+def test_an_index_file_that_was_cut_is_left_behind(
+    tmp_path: Path, store: Store, writer: Writer
+) -> None:
     """D-13 D-34 K-58: keys are not indexed any more, everything else goes on."""
-    with open_small(tmp_path, durability="os") as store:
-        writer = store.writer("orders")
-        writer.put(b"0", keys="a")
-        dispatched(store)
-        for path in (tmp_path / "index").iterdir():
-            os.truncate(path, 0)
-        writer.put(b"1", keys="b")
-        dispatched(store)
-        index = parts(store).index
-        assert index.degraded is not None
-        assert [m.body for m in everything(store)] == [b"0", b"1"]
+    writer.put(b"0", keys="a")
+    dispatched(store)
+    for path in (tmp_path / "index").iterdir():
+        os.truncate(path, 0)
+    writer.put(b"1", keys="b")
+    dispatched(store)
+    index = parts(store).index
+    assert index.degraded is not None
+    assert [m.body for m in everything(store)] == [b"0", b"1"]
 
 
 def test_a_page_of_positions_that_was_cut_stops_no_writer(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_ctrl_c_at_any_line_of_a_poll(
 ) -> None:
     """What no caller got comes again: a commit behind Ctrl-C must not step over it."""
     for queue_id in range(3):
-        setting.made.fill(12, queue_id=queue_id)
+        setting.made.fill(4, queue_id=queue_id)
 
     polling = False
 
@@ -90,7 +90,7 @@ def test_ctrl_c_at_any_line_of_a_poll(
             polling = False
         seen += list(consumer)
         assert sorted((m.queue_id, m.queue_offset) for m in seen) == [
-            (queue_id, offset) for queue_id in range(3) for offset in range(12)
+            (queue_id, offset) for queue_id in range(3) for offset in range(4)
         ]
 
     assert at_each_line(queue_cursors, work, ctrl_c) > 30

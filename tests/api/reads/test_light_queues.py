@@ -29,25 +29,25 @@ def put(store: Store, names: str, body: bytes = b"x", queue_id: int = 0) -> PutR
     )
 
 
-def test_one_record_in_every_listed_queue(tmp_path: Path) -> None:
-    with open_small(tmp_path, **LIGHT) as store:
-        for n in range(25):
-            put(store, "%LMQ%a,%LMQ%b" if n % 2 else "%LMQ%a", b"%d" % n, queue_id=3)
-        dispatched(store)
-        assert [m.body for m in everything(store, "%LMQ%a")] == [b"%d" % n for n in range(25)]
-        assert [m.body for m in everything(store, "%LMQ%b")] == [b"%d" % n for n in range(1, 25, 2)]
-        assert [m.body for m in everything(store)] == [b"%d" % n for n in range(25)]
-        assert store.queues("%LMQ%a") == [0]
-        assert store.queues("orders") == [3]
-        assert store.stats().put_messages == 25
+@pytest.mark.store(**LIGHT)
+def test_one_record_in_every_listed_queue(store: Store) -> None:
+    for n in range(25):
+        put(store, "%LMQ%a,%LMQ%b" if n % 2 else "%LMQ%a", b"%d" % n, queue_id=3)
+    dispatched(store)
+    assert [m.body for m in everything(store, "%LMQ%a")] == [b"%d" % n for n in range(25)]
+    assert [m.body for m in everything(store, "%LMQ%b")] == [b"%d" % n for n in range(1, 25, 2)]
+    assert [m.body for m in everything(store)] == [b"%d" % n for n in range(25)]
+    assert store.queues("%LMQ%a") == [0]
+    assert store.queues("orders") == [3]
+    assert store.stats().put_messages == 25
 
 
-def test_the_record_names_its_offsets(tmp_path: Path) -> None:
-    with open_small(tmp_path, **LIGHT) as store:
-        put(store, "%LMQ%a")
-        result = put(store, "%LMQ%b,%LMQ%a")
-        properties = store.get(result.physical_offset).properties
-        assert properties["INNER_MULTI_QUEUE_OFFSET"] == "0,1"
+@pytest.mark.store(**LIGHT)
+def test_the_record_names_its_offsets(store: Store) -> None:
+    put(store, "%LMQ%a")
+    result = put(store, "%LMQ%b,%LMQ%a")
+    properties = store.get(result.physical_offset).properties
+    assert properties["INNER_MULTI_QUEUE_OFFSET"] == "0,1"
 
 
 def test_offsets_go_on_after_an_open(tmp_path: Path) -> None:
@@ -73,18 +73,18 @@ def test_without_light_queues(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", ["../x", "a/b", ",", "%LMQ%a,", "%LMQ%" + "x" * 300])
-def test_names_that_cannot_be_queues(tmp_path: Path, names: str) -> None:
-    with open_small(tmp_path, **LIGHT) as store:
-        with pytest.raises(MessageRejectedError):
-            put(store, names)
-        assert store.end_offset == 0
+@pytest.mark.store(**LIGHT)
+def test_names_that_cannot_be_queues(names: str, store: Store) -> None:
+    with pytest.raises(MessageRejectedError):
+        put(store, names)
+    assert store.end_offset == 0
 
 
-def test_too_many_names(tmp_path: Path) -> None:
-    with open_small(tmp_path, commit_log_file_size_bytes=1 << 16, **LIGHT) as store:
-        with pytest.raises(MessageRejectedError, match="257 queues"):
-            put(store, ",".join(f"%LMQ%{n}" for n in range(257)))
-        assert store.end_offset == 0
+@pytest.mark.store(commit_log_file_size_bytes=1 << 16, **LIGHT)
+def test_too_many_names(store: Store) -> None:
+    with pytest.raises(MessageRejectedError, match="257 queues"):
+        put(store, ",".join(f"%LMQ%{n}" for n in range(257)))
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("first", [9, 10, 11, 20])
@@ -129,31 +129,31 @@ def test_offsets_that_do_not_fit_are_refused_before_anything_is_stored(
         assert store.max_queue_offset("%LMQ%q7", 0) == 1
 
 
-def test_a_put_that_fails_makes_no_queue(tmp_path: Path) -> None:
+@pytest.mark.store(max_light_queues=2, **LIGHT)
+def test_a_put_that_fails_makes_no_queue(store: Store) -> None:
     """K-23: what it named is not there, and leaves room for others."""
-    with open_small(tmp_path, max_light_queues=2, **LIGHT) as store:
-        for number in range(5):
-            with pytest.raises(MessageRejectedError):
-                put(store, f"%LMQ%{number},%LMQ%more", bytes(100_000))
-        put(store, "%LMQ%a")
+    for number in range(5):
         with pytest.raises(MessageRejectedError):
-            put(store, "%LMQ%a,%LMQ%0", bytes(100_000))
-        put(store, "%LMQ%b")
-        for name in ("%LMQ%0", "%LMQ%c"):
-            with pytest.raises(MessageRejectedError, match="there are 2 already"):
-                put(store, name)
-        put(store, "%LMQ%a,%LMQ%b")
-        assert dispatched(store).max_queue_offset("%LMQ%b", 0) == 2
-        assert sorted(store.topics()) == ["%LMQ%a", "%LMQ%b", "orders"]
+            put(store, f"%LMQ%{number},%LMQ%more", bytes(100_000))
+    put(store, "%LMQ%a")
+    with pytest.raises(MessageRejectedError):
+        put(store, "%LMQ%a,%LMQ%0", bytes(100_000))
+    put(store, "%LMQ%b")
+    for name in ("%LMQ%0", "%LMQ%c"):
+        with pytest.raises(MessageRejectedError, match="there are 2 already"):
+            put(store, name)
+    put(store, "%LMQ%a,%LMQ%b")
+    assert dispatched(store).max_queue_offset("%LMQ%b", 0) == 2
+    assert sorted(store.topics()) == ["%LMQ%a", "%LMQ%b", "orders"]
 
 
 @pytest.mark.parametrize("names", ["%LMQ%a,%LMQ%a", "invoices,%LMQ%a,invoices", "orders"])
-def test_a_queue_is_listed_once(tmp_path: Path, names: str) -> None:
+@pytest.mark.store(**LIGHT)
+def test_a_queue_is_listed_once(names: str, store: Store) -> None:
     """Else two of its offsets were of one message, whose place in the queue nobody could tell."""
-    with open_small(tmp_path, **LIGHT) as store:
-        with pytest.raises(MessageRejectedError, match="names a queue twice, or orders/0"):
-            put(store, names)
-        assert store.end_offset == 0
+    with pytest.raises(MessageRejectedError, match="names a queue twice, or orders/0"):
+        put(store, names)
+    assert store.end_offset == 0
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%group", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
@@ -211,18 +211,17 @@ def test_offsets_that_a_message_brings_along_take_no_place(tmp_path: Path) -> No
         assert [m.body for m in everything(dispatched(store), "invoices")] == [b"0", b"1"]
 
 
-def test_no_message_moves_the_end_of_another_topic(tmp_path: Path) -> None:
+def test_no_message_moves_the_end_of_another_topic(store: Store) -> None:
     """Whoever puts says neither here nor there where a queue of others goes on: its consumers would
     pass over what comes."""
-    with open_small(tmp_path) as store:
-        store.writer("invoices", queue_id=0).put(b"0")
-        evil = {"INNER_MULTI_DISPATCH": "invoices", "INNER_MULTI_QUEUE_OFFSET": "1000"}
-        store.put_message("orders", b"evil", properties=evil)
-        with store.consumer("invoices", queue_id=0) as consumer:
-            assert [m.body for m in consumer.poll()] == [b"0"]
-            store.writer("invoices", queue_id=0).put(b"1")
-            assert [m.body for m in consumer.poll()] == [b"1"]
-        assert "INNER_MULTI_QUEUE_OFFSET" not in everything(store)[0].properties
+    store.writer("invoices", queue_id=0).put(b"0")
+    evil = {"INNER_MULTI_DISPATCH": "invoices", "INNER_MULTI_QUEUE_OFFSET": "1000"}
+    store.put_message("orders", b"evil", properties=evil)
+    with store.consumer("invoices", queue_id=0) as consumer:
+        assert [m.body for m in consumer.poll()] == [b"0"]
+        store.writer("invoices", queue_id=0).put(b"1")
+        assert [m.body for m in consumer.poll()] == [b"1"]
+    assert "INNER_MULTI_QUEUE_OFFSET" not in everything(store)[0].properties
 
 
 @pytest.mark.parametrize("offset", ["2", "1000", "4000000"])

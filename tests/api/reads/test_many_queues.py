@@ -71,10 +71,9 @@ def test_a_writer(tmp_path: Path, rng: random.Random, few_files: int) -> None:
     assert tools.verify(tmp_path / "store", **SHAPE).ok
 
 
-def test_a_crash(tmp_path: Path, rng: random.Random) -> None:
+def test_a_crash(rng: random.Random, root: Path) -> None:
     """Opening cuts and fills queues that are not all mapped at a time."""
     sent: dict[int, list[bytes]] = {}
-    root = tmp_path / "store"
     with open_small(root, index_enabled=False) as store:
         fill(store, rng, 1000, sent)
     (root / "abort").touch()

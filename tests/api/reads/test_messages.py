@@ -14,6 +14,7 @@ from rocketstore import (
     Message,
     MessageNotFoundError,
     OffsetOutOfRangeError,
+    Store,
 )
 from tests.support.made_store import write_at
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small
@@ -52,37 +53,35 @@ def test_equality_pickle_bytes(tmp_path: Path) -> None:
         Message.from_bytes(bytes(first) + b"\0")
 
 
-def test_get_needs_the_start_of_a_record(tmp_path: Path) -> None:
+def test_get_needs_the_start_of_a_record(store: Store) -> None:
     """S001-66: the file is found by the offset, the record at offset mod size."""
-    with open_small(tmp_path) as store:
-        results = [store.writer("orders").put(b"%d" % n * 200) for n in range(30)]
-        for n, result in enumerate(results):
-            assert store.get(result.physical_offset).body == b"%d" % n * 200
-        for wrong in (1, results[1].physical_offset + 4, SEGMENT - 8):
-            with pytest.raises((MessageNotFoundError, CorruptRecordError)):
-                store.get(wrong)
-        for outside in (-1, store.end_offset, 1 << 50):
-            with pytest.raises(OffsetOutOfRangeError):
-                store.get(outside)
+    results = [store.writer("orders").put(b"%d" % n * 200) for n in range(30)]
+    for n, result in enumerate(results):
+        assert store.get(result.physical_offset).body == b"%d" % n * 200
+    for wrong in (1, results[1].physical_offset + 4, SEGMENT - 8):
+        with pytest.raises((MessageNotFoundError, CorruptRecordError)):
+            store.get(wrong)
+    for outside in (-1, store.end_offset, 1 << 50):
+        with pytest.raises(OffsetOutOfRangeError):
+            store.get(outside)
 
 
-def test_damage_is_not_served(tmp_path: Path) -> None:
+@pytest.mark.store(durability="os")
+def test_damage_is_not_served(tmp_path: Path, store: Store) -> None:
     """K-17 K-18: the record CRC covers header, topic and properties too."""
-    with open_small(tmp_path, durability="os") as store:
-        result = store.writer("orders").put(b"body", properties={"price": "100"})
-        assert store.get(result.physical_offset).properties == {"price": "100"}
-        data = (tmp_path / "commitlog" / ("0" * 20)).read_bytes()
-        write_at(tmp_path / "commitlog" / ("0" * 20), data.index(b"100"), b"900")
-        with pytest.raises(CorruptRecordError):
-            store.get(result.physical_offset)
+    result = store.writer("orders").put(b"body", properties={"price": "100"})
+    assert store.get(result.physical_offset).properties == {"price": "100"}
+    data = (tmp_path / "commitlog" / ("0" * 20)).read_bytes()
+    write_at(tmp_path / "commitlog" / ("0" * 20), data.index(b"100"), b"900")
+    with pytest.raises(CorruptRecordError):
+        store.get(result.physical_offset)
 
 
-def test_order_of_a_queue_is_order_of_the_log(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        for n in range(50):
-            store.writer("orders", queue_id=n % 3).put(b"%d" % n)
-        messages = everything(dispatched(store))
-        for queue_id in range(3):
-            own = [m for m in messages if m.queue_id == queue_id]
-            assert [m.queue_offset for m in own] == list(range(len(own)))
-            assert [m.physical_offset for m in own] == sorted(m.physical_offset for m in own)
+def test_order_of_a_queue_is_order_of_the_log(store: Store) -> None:
+    for n in range(50):
+        store.writer("orders", queue_id=n % 3).put(b"%d" % n)
+    messages = everything(dispatched(store))
+    for queue_id in range(3):
+        own = [m for m in messages if m.queue_id == queue_id]
+        assert [m.queue_offset for m in own] == list(range(len(own)))
+        assert [m.physical_offset for m in own] == sorted(m.physical_offset for m in own)

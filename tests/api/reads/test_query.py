@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketstore import ConfigError, ReadFailedError, StoreClosedError
+from rocketstore import ConfigError, ReadFailedError, Store, StoreClosedError, Writer
 from rocketstore.log.index import store as index
 from tests.support.small_store import dispatched, open_small
 
@@ -63,51 +63,49 @@ def test_a_store_without_keys_opens_without_a_scan(tmp_path: Path) -> None:
         assert (store.recovery.mode, store.recovery.scanned_records) == ("clean", 0)
 
 
-def test_unique_id_is_a_key(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        store.put_message("orders", b"x", properties={"UNIQ_KEY": "u1", "KEYS": "u1 a"})
-        dispatched(store)
-        assert [m.body for m in store.query("orders", "u1")] == [b"x"]  # each once
+def test_unique_id_is_a_key(store: Store) -> None:
+    store.put_message("orders", b"x", properties={"UNIQ_KEY": "u1", "KEYS": "u1 a"})
+    dispatched(store)
+    assert [m.body for m in store.query("orders", "u1")] == [b"x"]  # each once
 
 
-def test_nothing_but_the_limit_bounds_a_query(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        for n in range(100):
-            store.writer("orders").put(b"%d" % n, keys="k")
-        dispatched(store)
-        assert len(store.query("orders", "k")) == 100
-        assert len(store.query("orders", "k", limit=70)) == 70
-        assert len(store.query("orders", "k", limit=1 << 40)) == 100
+def test_nothing_but_the_limit_bounds_a_query(store: Store) -> None:
+    for n in range(100):
+        store.writer("orders").put(b"%d" % n, keys="k")
+    dispatched(store)
+    assert len(store.query("orders", "k")) == 100
+    assert len(store.query("orders", "k", limit=70)) == 70
+    assert len(store.query("orders", "k", limit=1 << 40)) == 100
 
 
-def test_pages_in_either_order_are_all_messages_once(tmp_path: Path) -> None:
+def test_pages_in_either_order_are_all_messages_once(
+    tmp_path: Path, store: Store, writer: Writer
+) -> None:
     """S001-50: some messages have the key twice, and pages end in the middle of index files."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        offsets = [writer.put(b"x", keys=["k", "other", "k"]).physical_offset for _ in range(150)]
-        writer.put(b"y", keys="other")
-        dispatched(store)
-        assert len(list((tmp_path / "index").iterdir())) >= 4
-        with open_small(tmp_path, "r") as reader:
-            for opened in (store, reader):
-                for size in (1, 7, 64, 65, 1000):
-                    newest: list[int] = []
-                    while page := opened.query(
-                        "orders", "k", limit=size, below=newest[-1] if newest else None
-                    ):
-                        newest += [m.physical_offset for m in page]
-                    oldest: list[int] = []
-                    while page := opened.query(
-                        "orders",
-                        "k",
-                        order="oldest",
-                        limit=size,
-                        above=oldest[-1] if oldest else None,
-                    ):
-                        oldest += [m.physical_offset for m in page]
-                    assert newest[::-1] == oldest == offsets
-                between = opened.query("orders", "k", above=offsets[3], below=offsets[7])
-                assert [m.physical_offset for m in between] == offsets[6:3:-1]
+    offsets = [writer.put(b"x", keys=["k", "other", "k"]).physical_offset for _ in range(150)]
+    writer.put(b"y", keys="other")
+    dispatched(store)
+    assert len(list((tmp_path / "index").iterdir())) >= 4
+    with open_small(tmp_path, "r") as reader:
+        for opened in (store, reader):
+            for size in (1, 7, 64, 65, 1000):
+                newest: list[int] = []
+                while page := opened.query(
+                    "orders", "k", limit=size, below=newest[-1] if newest else None
+                ):
+                    newest += [m.physical_offset for m in page]
+                oldest: list[int] = []
+                while page := opened.query(
+                    "orders",
+                    "k",
+                    order="oldest",
+                    limit=size,
+                    above=oldest[-1] if oldest else None,
+                ):
+                    oldest += [m.physical_offset for m in page]
+                assert newest[::-1] == oldest == offsets
+            between = opened.query("orders", "k", above=offsets[3], below=offsets[7])
+            assert [m.physical_offset for m in between] == offsets[6:3:-1]
 
 
 def test_all_answers_are_a_lazy_sequence(tmp_path: Path) -> None:
@@ -164,34 +162,32 @@ def test_wrong_pages_are_refused(
         store.query("orders", "k", **wrong)
 
 
-def test_time_window(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        stored = store.writer("orders").put(b"x", keys="k").store_timestamp_ms
-        dispatched(store)
-        when = datetime.datetime.fromtimestamp(stored / 1000, datetime.UTC)
-        hour = datetime.timedelta(hours=1)
-        assert store.query("orders", "k", begin=when - hour, end=when + hour)
-        assert not store.query("orders", "k", begin=when + hour)
-        assert not store.query("orders", "k", end=when - hour)
+def test_time_window(store: Store) -> None:
+    stored = store.writer("orders").put(b"x", keys="k").store_timestamp_ms
+    dispatched(store)
+    when = datetime.datetime.fromtimestamp(stored / 1000, datetime.UTC)
+    hour = datetime.timedelta(hours=1)
+    assert store.query("orders", "k", begin=when - hour, end=when + hour)
+    assert not store.query("orders", "k", begin=when + hour)
+    assert not store.query("orders", "k", end=when - hour)
 
 
-def test_hashes_that_collide_are_told_apart(tmp_path: Path) -> None:
+def test_hashes_that_collide_are_told_apart(store: Store) -> None:
     """K-59: RocketMQ's index holds no key: "Aa" and "BB" look alike there."""
-    with open_small(tmp_path) as store:
-        store.writer("orders").put(b"1", keys="Aa")
-        store.writer("orders").put(b"2", keys="BB")
-        dispatched(store)
-        assert [m.body for m in store.query("orders", "Aa")] == [b"1"]
-        assert [m.body for m in store.query("orders", "BB")] == [b"2"]
+    store.writer("orders").put(b"1", keys="Aa")
+    store.writer("orders").put(b"2", keys="BB")
+    dispatched(store)
+    assert [m.body for m in store.query("orders", "Aa")] == [b"1"]
+    assert [m.body for m in store.query("orders", "BB")] == [b"2"]
 
 
-def test_without_an_index(tmp_path: Path) -> None:
-    with open_small(tmp_path, index_enabled=False) as store:
-        store.writer("orders").put(b"x", keys="k")
-        dispatched(store)
-        with pytest.raises(ConfigError, match="needs the index"):
-            store.query("orders", "k")
-        assert not list((tmp_path / "index").glob("*"))
+@pytest.mark.store(index_enabled=False)
+def test_without_an_index(tmp_path: Path, store: Store) -> None:
+    store.writer("orders").put(b"x", keys="k")
+    dispatched(store)
+    with pytest.raises(ConfigError, match="needs the index"):
+        store.query("orders", "k")
+    assert not list((tmp_path / "index").glob("*"))
 
 
 def test_a_record_with_entries_in_two_files_hides_no_other(tmp_path: Path) -> None:
@@ -216,24 +212,23 @@ def test_a_record_with_entries_in_two_files_hides_no_other(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "stopped"])
 def test_a_file_that_a_reader_cannot_open(
-    live: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    live: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     """It says so: an answer without that file's messages would look like a whole one."""
 
     def fail(*_: Any) -> Any:
         raise OSError(errno.EMFILE, "Too many open files", "index")
 
-    with open_small(tmp_path) as store:
-        store.writer("orders").put(b"x", keys="k")
-        dispatched(store)
-        if not live:
-            store.close()
-        with open_small(tmp_path, "r") as reader:
-            monkeypatch.setattr(index, "open_segment", fail)
-            with pytest.raises(ReadFailedError, match=r"key 'k' is not known.*Too many open files"):
-                reader.query("orders", "k")
-            monkeypatch.undo()
-            assert [m.body for m in reader.query("orders", "k")] == [b"x"]
+    store.writer("orders").put(b"x", keys="k")
+    dispatched(store)
+    if not live:
+        store.close()
+    with open_small(tmp_path, "r") as reader:
+        monkeypatch.setattr(index, "open_segment", fail)
+        with pytest.raises(ReadFailedError, match=r"key 'k' is not known.*Too many open files"):
+            reader.query("orders", "k")
+        monkeypatch.undo()
+        assert [m.body for m in reader.query("orders", "k")] == [b"x"]
 
 
 @pytest.mark.parametrize("size", [0, 40, 1000])

@@ -58,10 +58,9 @@ def outcome(scan: Scan) -> tuple[list[dict[str, Any]], str, Any]:
 
 
 def test_parts_of_any_size(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str], root: Path
 ) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 600)
+    fill_at_random(root, rng, 600)
     for part_bytes in (2_000, 10_000, 70_000):
         monkeypatch.setattr(scan_reading, "PART_BYTES", part_bytes)
         for given in (
@@ -70,22 +69,21 @@ def test_parts_of_any_size(
             {"tags": "paid || late"},
             {"columns": ["body_view"]},
         ):
-            one, three = scans(path, chunk_bytes=900, **given)
+            one, three = scans(root, chunk_bytes=900, **given)
             assert outcome(three) == outcome(one)
     assert len(readers) > 100
     assert all(name.startswith("rocketstore-scan") for name in readers)
 
 
 def test_any_range(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str], root: Path
 ) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 300)
+    fill_at_random(root, rng, 300)
     monkeypatch.setattr(scan_reading, "PART_BYTES", 2_000)
-    end = rocketstore.scan(path).end_offset
-    for _ in range(60):
+    end = rocketstore.scan(root).end_offset
+    for _ in range(20):
         low, high = sorted(rng.randrange(end + 1) for _ in range(2))
-        one, three = scans(path, begin_offset=low, end_offset=high, chunk_bytes=500)
+        one, three = scans(root, begin_offset=low, end_offset=high, chunk_bytes=500)
         assert outcome(three) == outcome(one), (low, high)
     assert readers
 
@@ -93,17 +91,16 @@ def test_any_range(
 @pytest.mark.parametrize("on_damage", ["raise", "skip"])
 def test_damage(
     on_damage: str,
-    tmp_path: Path,
     rng: random.Random,
     monkeypatch: pytest.MonkeyPatch,
     readers: list[str],
+    root: Path,
 ) -> None:
     """Raised behind the rows in front of it, or the same ranges in the report; a missing segment, too."""
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 500)
+    fill_at_random(root, rng, 500)
     monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
-    segments = sorted((path / "commitlog").iterdir())
-    one, three = scans(path, chunk_bytes=1_000, on_damage=on_damage)
+    segments = sorted((root / "commitlog").iterdir())
+    one, three = scans(root, chunk_bytes=1_000, on_damage=on_damage)
     assert outcome(three) == outcome(one)
     assert readers
     if on_damage == "skip":
@@ -121,13 +118,12 @@ def test_damage(
 
 @pytest.mark.parametrize("on_damage", ["raise", "skip"])
 def test_what_was_trimmed_since(
-    on_damage: str, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    on_damage: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 500)
+    fill_at_random(root, rng, 500)
     monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
-    one, three = scans(path, chunk_bytes=1_000, on_damage=on_damage)
-    with rocketstore.open(path) as store:
+    one, three = scans(root, chunk_bytes=1_000, on_damage=on_damage)
+    with rocketstore.open(root) as store:
         store.trim(before_offset=2 << 16)
         begin = store.begin_offset
     assert outcome(three) == outcome(one)
@@ -138,16 +134,15 @@ def test_what_was_trimmed_since(
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_is_trimmed_while_it_is_read(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, threads: int
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, threads: int, root: Path
 ) -> None:
     """Where damage is skipped it counts as lost; an error came from behind the first part."""
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 500)
+    fill_at_random(root, rng, 500)
     monkeypatch.setattr(scan_reading, "PART_BYTES", 3_000)
-    scan = rocketstore.scan(path, chunk_bytes=1_000, on_damage="skip", threads=threads)
+    scan = rocketstore.scan(root, chunk_bytes=1_000, on_damage="skip", threads=threads)
     chunks = iter(scan)
     next(chunks)
-    segments = sorted((path / "commitlog").iterdir())
+    segments = sorted((root / "commitlog").iterdir())
     for segment in segments[:2]:
         segment.unlink()
     assert [chunk.end_offset for chunk in chunks][-1] == scan.end_offset
@@ -177,12 +172,11 @@ def test_a_body_that_looks_like_a_record_of_its_place(
 
 
 def test_who_has_enough_reads_nothing_ahead(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str], root: Path
 ) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 600)
+    fill_at_random(root, rng, 600)
     monkeypatch.setattr(scan_reading, "PART_BYTES", 20_000)
-    _, three = scans(path, chunk_bytes=1_000)
+    _, three = scans(root, chunk_bytes=1_000)
     chunks = iter(three)
     next(chunks)
     assert not readers
@@ -196,32 +190,30 @@ def test_who_has_enough_reads_nothing_ahead(
 
 
 def test_small_scans_and_large_chunks_need_no_threads(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str]
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, readers: list[str], root: Path
 ) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 600)
-    one, three = scans(path)
+    fill_at_random(root, rng, 600)
+    one, three = scans(root)
     assert outcome(three) == outcome(one)
     monkeypatch.setattr(scan_reading, "PART_BYTES", 20_000)
-    one, three = scans(path, chunk_bytes=20_000)
+    one, three = scans(root, chunk_bytes=20_000)
     assert outcome(three) == outcome(one)
     assert not readers
 
 
-def test_how_many(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "store"
-    fill_at_random(path, rng, 10)
+def test_how_many(rng: random.Random, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    fill_at_random(root, rng, 10)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
-    assert rocketstore.scan(path, columns=["topic", "body_view"]).threads == 3
-    assert rocketstore.scan(path).threads == rocketstore.scan(path, columns=["body"]).threads == 1
+    assert rocketstore.scan(root, columns=["topic", "body_view"]).threads == 3
+    assert rocketstore.scan(root).threads == rocketstore.scan(root, columns=["body"]).threads == 1
     monkeypatch.setattr("os.cpu_count", lambda: 32)
-    assert rocketstore.scan(path, columns=["topic"]).threads == 4
-    scan = rocketstore.scan(path, threads=2)
+    assert rocketstore.scan(root, columns=["topic"]).threads == 4
+    scan = rocketstore.scan(root, threads=2)
     assert pickle.loads(pickle.dumps(scan)) == scan
     assert [part.threads for part in scan.split(500)] == [1] * len(scan.split(500))
     for threads in (0, -1, 65):
         with pytest.raises(ValueError, match=rf"threads = {threads}: 1 … 64"):
-            rocketstore.scan(path, threads=threads)
+            rocketstore.scan(root, threads=threads)
 
 
 def test_hostile_headers_that_use_up_what_searches_may_read(

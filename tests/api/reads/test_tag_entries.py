@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import tools
+from rocketstore import Store, tools
 from rocketstore._native.format import index_file
 from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.paths import StoreLayout
@@ -132,13 +132,14 @@ def test_a_broker_that_was_upgraded_is_noticed(tmp_path: Path) -> None:
         assert store.config.index_tags is True
 
 
-def test_a_key_that_looks_like_an_entry_of_tags_is_held_against_the_record(tmp_path: Path) -> None:
-    with open_small(tmp_path, index_tags=True) as store:
-        writer = store.writer("orders")
-        writer.put(b"tagged", tags="paid")
-        writer.put(b"keyed", keys="T#paid")
-        dispatched(store)
-        assert [m.body for m in store.query("orders", "T#paid")] == [b"keyed"]
+@pytest.mark.store(index_tags=True)
+def test_a_key_that_looks_like_an_entry_of_tags_is_held_against_the_record(
+    store: Store, writer: rocketstore.Writer
+) -> None:
+    writer.put(b"tagged", tags="paid")
+    writer.put(b"keyed", keys="T#paid")
+    dispatched(store)
+    assert [m.body for m in store.query("orders", "T#paid")] == [b"keyed"]
 
 
 @pytest.mark.parametrize("kind", [4, 8, 12])

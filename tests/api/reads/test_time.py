@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore import QueueNotFoundError
+from rocketstore import QueueNotFoundError, Store
 from rocketstore.log.layout import store_json as store_state
 from rocketstore.store import Mode
 from tests.support.made_store import MadeStore
@@ -57,13 +57,12 @@ def test_queue_that_is_not_there(made: MadeStore) -> None:
             store.offset_at("orders", 0, FIRST.replace(tzinfo=None))
 
 
-def test_a_live_store(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        results = [store.writer("orders").put(b"x") for _ in range(5)]
-        when = datetime.datetime.fromtimestamp(results[-1].store_timestamp_ms / 1000, datetime.UTC)
-        hour = datetime.timedelta(hours=1)
-        assert store.offset_at("orders", 0, when - hour) == 0
-        assert store.offset_at("orders", 0, when + hour) == 5
+def test_a_live_store(store: Store) -> None:
+    results = [store.writer("orders").put(b"x") for _ in range(5)]
+    when = datetime.datetime.fromtimestamp(results[-1].store_timestamp_ms / 1000, datetime.UTC)
+    hour = datetime.timedelta(hours=1)
+    assert store.offset_at("orders", 0, when - hour) == 0
+    assert store.offset_at("orders", 0, when + hour) == 5
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
@@ -85,9 +84,8 @@ def test_a_time_that_is_damaged_hides_no_message(tmp_path: Path, mode: Mode) -> 
             assert consumer.positions == {0: 0}
 
 
-def test_no_file_is_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_read_for_it(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     """Where times fall is known since the open."""
-    with open_small(tmp_path) as store:
-        result = store.writer("orders").put(b"x")
-        monkeypatch.setattr(store_state, "read_json", lambda *_: pytest.fail("read"))
-        assert store.offset_at("orders", 0, result.store_timestamp_ms) == 0
+    result = store.writer("orders").put(b"x")
+    monkeypatch.setattr(store_state, "read_json", lambda *_: pytest.fail("read"))
+    assert store.offset_at("orders", 0, result.store_timestamp_ms) == 0

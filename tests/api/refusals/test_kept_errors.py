@@ -68,10 +68,9 @@ def damaged(store: Store) -> None:
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "dropped"])
 @pytest.mark.parametrize("fail", [full_disk, wrong_place, beyond, damaged])
 def test_a_trim_frees_what_it_removes(
-    tmp_path: Path, fail: Callable[[Store], None], kept: bool
+    fail: Callable[[Store], None], kept: bool, root: Path
 ) -> None:
     """An operator's loop "while less than n is free: trim" would throw the whole log away."""
-    root = tmp_path / "s"
     with filled(root) as store:
         errors = []
         with pytest.raises((rocketstore.RocketStoreError, LookupError, OSError)) as caught:
@@ -90,9 +89,8 @@ def test_a_trim_frees_what_it_removes(
         assert mapped() & inodes == set()
 
 
-def test_a_close_that_fails_keeps_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_close_that_fails_keeps_no_file(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """Though the program keeps the error, and with it the store, which keeps the file of its end."""
-    root = tmp_path / "s"
     with filled(root) as store:
         held = list(store.consumer("T"))
         index = engine_of(store).index

@@ -17,6 +17,7 @@ from rocketstore import (
     MessageRejectedError,
     MessageTooLargeError,
     PropertiesTooLargeError,
+    Store,
     StoreClosedError,
     StoreFailedError,
     StoreReadOnlyError,
@@ -58,27 +59,26 @@ def test_every_error_names_rocketmqs_status(
     assert issubclass(error, rocketstore.RocketStoreError)
 
 
-def test_body_at_and_beyond_the_limit(tmp_path: Path) -> None:
+@pytest.mark.store(max_message_size_bytes=300)
+def test_body_at_and_beyond_the_limit(store: Store, writer: rocketstore.Writer) -> None:
     """S000-36 S000-74 S001-74 S004-67: one byte more than the limit is MESSAGE_ILLEGAL."""
-    with open_small(tmp_path, max_message_size_bytes=300) as store:
-        writer = store.writer("orders")
-        writer.put(b"x" * 300)
-        end = store.end_offset
-        with pytest.raises(MessageTooLargeError, match=r"301 bytes.*300") as caught:
-            writer.put(b"x" * 301)
-        assert caught.value.status == "MESSAGE_ILLEGAL"
-        assert store.end_offset == end
+    writer.put(b"x" * 300)
+    end = store.end_offset
+    with pytest.raises(MessageTooLargeError, match=r"301 bytes.*300") as caught:
+        writer.put(b"x" * 301)
+    assert caught.value.status == "MESSAGE_ILLEGAL"
+    assert store.end_offset == end
 
 
-def test_a_record_that_fits_no_file_burns_none(tmp_path: Path) -> None:
+def test_a_record_that_fits_no_file_burns_none(
+    tmp_path: Path, store: Store, writer: rocketstore.Writer
+) -> None:
     """K-20: RocketMQ fills two files with blanks and says PUT_OK; here it is refused up front."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        with pytest.raises(MessageRejectedError):
-            writer.put(b"x" * store.config.max_message_size_bytes, properties={"a": "y" * 3000})
-        assert store.end_offset == 0
-        assert writer.put(b"x").physical_offset == 0
-        assert len(segments(tmp_path)) <= 2
+    with pytest.raises(MessageRejectedError):
+        writer.put(b"x" * store.config.max_message_size_bytes, properties={"a": "y" * 3000})
+    assert store.end_offset == 0
+    assert writer.put(b"x").physical_offset == 0
+    assert len(segments(tmp_path)) <= 2
 
 
 def test_topic_at_and_beyond_127_bytes(tmp_path: Path) -> None:
@@ -96,16 +96,15 @@ def test_topic_at_and_beyond_127_bytes(tmp_path: Path) -> None:
             store.writer("t" * 256)
 
 
-def test_properties_at_and_beyond_32767_bytes(tmp_path: Path) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=1 << 17)
+def test_properties_at_and_beyond_32767_bytes(store: Store, writer: rocketstore.Writer) -> None:
     """Counted encoded, with separators and the record CRC, before anything is appended."""
-    with open_small(tmp_path, commit_log_file_size_bytes=1 << 17) as store:
-        writer = store.writer("orders")
-        fits = 32_767 - len("p\1\2") - 20
-        writer.put(b"", properties={"p": "v" * fits})
-        end = store.end_offset
-        with pytest.raises(PropertiesTooLargeError):
-            writer.put(b"", properties={"p": "v" * (fits + 1)})
-        assert store.end_offset == end
+    fits = 32_767 - len("p\1\2") - 20
+    writer.put(b"", properties={"p": "v" * fits})
+    end = store.end_offset
+    with pytest.raises(PropertiesTooLargeError):
+        writer.put(b"", properties={"p": "v" * (fits + 1)})
+    assert store.end_offset == end
 
 
 def test_a_closed_store_refuses_everything(tmp_path: Path) -> None:
@@ -146,35 +145,33 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
                 use()
 
 
-def test_refusals_do_not_flood_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_do_not_flood_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, store: Store, writer: rocketstore.Writer
+) -> None:
     """S003-17: each caller gets the reason; the log tells the first and every 50,000th."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        # Its file is there: that it took long would be told, too.
-        wait_until(lambda: parts(store).preallocator.spare() is not None)
-        parts(store).commit_log.fail(OSError(5, "pulled the plug"))
-        caplog.clear()
-        with caplog.at_level(logging.DEBUG):
-            for _ in range(200):
-                with pytest.raises(StoreFailedError, match="pulled the plug"):
-                    writer.put(b"x")
-        (said,) = [record.getMessage() for record in caplog.records]
-        assert said.startswith(f"{tmp_path}/commitlog: put refused (1 so far): no")
+    # Its file is there: that it took long would be told, too.
+    wait_until(lambda: parts(store).preallocator.spare() is not None)
+    parts(store).commit_log.fail(OSError(5, "pulled the plug"))
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(200):
+            with pytest.raises(StoreFailedError, match="pulled the plug"):
+                writer.put(b"x")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"{tmp_path}/commitlog: put refused (1 so far): no")
 
 
-def test_not_writeable_refuses_and_names_why(tmp_path: Path) -> None:
+def test_not_writeable_refuses_and_names_why(store: Store, writer: rocketstore.Writer) -> None:
     """S003-18: the reason and its first cause are in the error; puts go on when it is gone."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        store.flags.set(Reason.DISK_FULL, "no room at all")
-        parts(store).commit_log.refuse_or_admit()
-        with pytest.raises(StoreFailedError, match=r"DISK_FULL.*no room at all") as caught:
-            writer.put(b"x")
-        assert caught.value.status == "SERVICE_NOT_AVAILABLE"
-        assert store.end_offset == 0
-        store.flags.clear(Reason.DISK_FULL)
-        parts(store).commit_log.refuse_or_admit()
-        assert writer.put(b"x").physical_offset == 0
+    store.flags.set(Reason.DISK_FULL, "no room at all")
+    parts(store).commit_log.refuse_or_admit()
+    with pytest.raises(StoreFailedError, match=r"DISK_FULL.*no room at all") as caught:
+        writer.put(b"x")
+    assert caught.value.status == "SERVICE_NOT_AVAILABLE"
+    assert store.end_offset == 0
+    store.flags.clear(Reason.DISK_FULL)
+    parts(store).commit_log.refuse_or_admit()
+    assert writer.put(b"x").physical_offset == 0
 
 
 def test_too_much_unflushed_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,27 +197,27 @@ def test_too_much_unflushed_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("durability", ["os", "memory"])
-def test_room_that_dispatch_makes_is_noticed(tmp_path: Path, durability: str) -> None:
+@pytest.mark.store(
+    "durability",
+    commit_log_file_size_bytes=1 << 20,
+    max_undispatched_bytes=1 << 16,
+    max_wait_ms=3_600_000,
+)
+def test_room_that_dispatch_makes_is_noticed(
+    durability: str, store: Store, writer: rocketstore.Writer
+) -> None:
     """D-14 D-15: batches of half the bound, put as fast as may be; `max_wait_ms` is far beyond the
     test's own limit, so a wake-up that is missed fails it."""
-    with open_small(
-        tmp_path,
-        durability=durability,
-        commit_log_file_size_bytes=1 << 20,
-        max_undispatched_bytes=1 << 16,
-        max_wait_ms=3_600_000,
-    ) as store:
-        writer = store.writer("orders")
-        for size in (40_000, 60_000, 20_000) * 40:
-            writer.put_batch([bytes(size // 40)] * 20)
+    for size in (40_000, 60_000, 20_000) * 40:
+        writer.put_batch([bytes(size // 40)] * 20)
 
 
-def test_nothing_left_to_wait_for(tmp_path: Path) -> None:
+@pytest.mark.store(max_wait_ms=3_600_000)
+def test_nothing_left_to_wait_for(store: Store) -> None:
     """All was flushed and dispatched between the refusal and the wait: there is no signal to come."""
-    with open_small(tmp_path, max_wait_ms=3_600_000) as store:
-        store.writer("orders").put(b"x", durability="disk")
-        dispatched(store)
-        parts(store).commit_log.wait_for_room()
+    store.writer("orders").put(b"x", durability="disk")
+    dispatched(store)
+    parts(store).commit_log.wait_for_room()
 
 
 def test_a_wait_for_room_that_takes_long_is_logged(
@@ -233,9 +230,9 @@ def test_a_wait_for_room_that_takes_long_is_logged(
     assert any("waited" in r.message and "segment" in r.message for r in caplog.records)
 
 
-def test_nothing_of_a_refused_put_is_in_the_log(tmp_path: Path) -> None:
-    with open_small(tmp_path, max_message_size_bytes=50) as store:
-        with pytest.raises(MessageTooLargeError):
-            store.writer("orders").put(b"SECRET" * 10)
-        store.writer("orders").put(b"x")
-        assert b"SECRET" not in log_bytes(tmp_path)
+@pytest.mark.store(max_message_size_bytes=50)
+def test_nothing_of_a_refused_put_is_in_the_log(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(MessageTooLargeError):
+        store.writer("orders").put(b"SECRET" * 10)
+    store.writer("orders").put(b"x")
+    assert b"SECRET" not in log_bytes(tmp_path)

@@ -79,6 +79,12 @@ def lost(root: Path, mode: Any = "r", **options: Any) -> list[int]:
         return [number for number in ALL if len(opened.query("orders", f"k{number}")) != 1]
 
 
+@pytest.fixture
+def path(store: Path) -> Path:
+    """The index file."""
+    return index_of(store)
+
+
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_change_of_an_index_hides_a_key(store: Path, change: str, mode: Any) -> None:
@@ -109,9 +115,8 @@ def test_an_index_that_begins_late_hides_no_key(store: Path, tmp_path: Path) -> 
         assert len(opened.query("orders", "k0")) == 1
 
 
-def test_slots_in_between_are_looked_at_where_a_caller_asks(store: Path) -> None:
+def test_slots_in_between_are_looked_at_where_a_caller_asks(store: Path, path: Path) -> None:
     """An open looks at the slots of 64 entries at either end; `check_queues` and `verify` at all."""
-    path = index_of(store)
     ends = {hash_of("orders", f"k{number}") % 101 for number in (*ALL[:64], *ALL[-64:])}
     between = [slot for slot in range(101) if slot not in ends]
     assert between, "each slot has an entry at an end: take fewer keys"
@@ -123,9 +128,10 @@ def test_slots_in_between_are_looked_at_where_a_caller_asks(store: Path) -> None
     assert tools.verify(store).ok and lost(store) == []
 
 
-def test_a_reader_takes_the_file_that_has_the_name_now(stopped: Path, store: Path) -> None:
+def test_a_reader_takes_the_file_that_has_the_name_now(
+    stopped: Path, store: Path, path: Path
+) -> None:
     """After a rebuild by another process the old file serves nobody."""
-    path = index_of(store)
     new = path.read_bytes()
     shutil.copy(stopped / "index-150", path)
     index = IndexStore(StoreLayout(store), "read", 101, 400)
@@ -141,8 +147,7 @@ def test_a_reader_takes_the_file_that_has_the_name_now(stopped: Path, store: Pat
     index.close()
 
 
-def test_a_sound_index_stays(store: Path) -> None:
-    path = index_of(store)
+def test_a_sound_index_stays(store: Path, path: Path) -> None:
     inode = path.stat().st_ino
     assert lost(store, "rw") == lost(store, "rw", check_queues=True) == []
     assert index_of(store).stat().st_ino == inode

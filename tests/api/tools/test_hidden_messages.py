@@ -253,11 +253,10 @@ def test_nothing_is_said_where_nothing_is_missing(crashed: Path, mode: Any) -> N
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize(("first", "count"), [(0, 10), (3, 2), (1, 9)])
 def test_units_in_front_of_what_was_kept_are_zeroed(
-    tmp_path: Path, mode: Any, first: int, count: int
+    mode: Any, first: int, count: int, root: Path
 ) -> None:
     """A trimmed log: some of them had no message any more, and RocketMQ takes an unwritten unit for
     the end."""
-    root = tmp_path / "store"
     with open_small(root) as store:
         put_many(store.writer("orders", queue_id=0), 130, 1)
         dispatched(store)  # a trim of the log leaves a queue that is behind as it is
@@ -275,8 +274,7 @@ def test_units_in_front_of_what_was_kept_are_zeroed(
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_a_cut_file_does_not_tell_the_length_of_the_others(tmp_path: Path, mode: Any) -> None:
-    root = tmp_path / "store"
+def test_a_cut_file_does_not_tell_the_length_of_the_others(mode: Any, root: Path) -> None:
     with open_small(root) as store:
         for topic in ("a", "orders"):
             put_many(store.writer(topic, queue_id=0), 5 if topic == "a" else COUNT, 1)
@@ -311,8 +309,9 @@ JAVA = ("clean-498", "clean-533", "crashed-498", "crashed-533", "expired-498", "
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize("name", JAVA)
-def test_a_topic_is_lost_that_rocketmq_wrote(tmp_path: Path, name: str, mode: Any) -> None:
-    root = tmp_path / "store"
+def test_a_topic_is_lost_that_rocketmq_wrote(
+    tmp_path: Path, name: str, mode: Any, root: Path
+) -> None:
     unpack_store(name, root)
     shape = {"index_slots": 64, "index_entries": 300}
     with rocketstore.open(root, "r", **shape) as store:
@@ -334,10 +333,9 @@ def bodies(store: rocketstore.Store, topic: str) -> dict[int, list[bytes]]:
 
 
 def test_an_open_that_fails_while_it_takes_units_out_leaves_no_clean_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
     """The clean mark of the last stop would speak of queues that have changed since."""
-    root = tmp_path / "s"
     with open_small(root) as store:
         for queue_id in (0, 1):
             put_many(store.writer("orders", queue_id=queue_id), 5, 1)

@@ -72,8 +72,7 @@ def filled(root: Path, rng: random.Random, count: int = 400) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 64])
-def test_the_same_bytes(tmp_path: Path, rng: random.Random, workers: int) -> None:
-    root = tmp_path / "s"
+def test_the_same_bytes(tmp_path: Path, rng: random.Random, workers: int, root: Path) -> None:
     filled(root, rng)
     log = [path.read_bytes() for path in segments(root)]
     queues, index = made_by_the_store(root, tmp_path / "copy", **SMALL)
@@ -99,10 +98,9 @@ def test_the_same_bytes(tmp_path: Path, rng: random.Random, workers: int) -> Non
     assert tools.verify(root, index_slots=16, index_entries=64).ok
 
 
-def test_a_trimmed_log(tmp_path: Path, rng: random.Random) -> None:
+def test_a_trimmed_log(tmp_path: Path, rng: random.Random, root: Path) -> None:
     """Pre-blanks in front of a queue's first message; a queue that lost all of them keeps its end, where a
     store that finds no queues begins it again."""
-    root = tmp_path / "s"
     filled(root, rng)
     with open_small(root) as store:
         begin = store.trim(before_offset=store.end_offset * 2 // 3)
@@ -124,10 +122,11 @@ def test_a_trimmed_log(tmp_path: Path, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_logs_of_another_writer(tmp_path: Path, rng: random.Random, workers: int) -> None:
+def test_logs_of_another_writer(
+    tmp_path: Path, rng: random.Random, workers: int, root: Path
+) -> None:
     """Delayed messages, transactions, gaps, offsets that come again or lie before those known, unsafe names:
     each may be in a part of its own, and what it means depends on others."""
-    root = tmp_path / "s"
     made = MadeStore(root)
     for number in range(200):
         more: dict[str, Any] = {}
@@ -171,9 +170,8 @@ def test_logs_of_another_writer(tmp_path: Path, rng: random.Random, workers: int
         ([0, 1], [12, 1], "no unit 1"),
     ],
 )  # fmt: skip
-def test_seams(tmp_path: Path, first: list[int], second: list[int], odd: str) -> None:
+def test_seams(tmp_path: Path, first: list[int], second: list[int], odd: str, root: Path) -> None:
     """Queue offsets on both sides of a seam. What does not follow is made in one go, as the store does."""
-    root = tmp_path / "s"
     made = MadeStore(root)
     for queue_offset in first:
         made.put(queue_offset=queue_offset)
@@ -219,20 +217,24 @@ class StoppedError(Exception):
 STEPS = (
     "rebuild/consumequeue/",
     "replaced/consumequeue",
-    "s/consumequeue",
+    "store/consumequeue",
     "replaced/index",
-    "s/index",
+    "store/index",
 )
 
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_stop_at_any_step(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, step: str, killed: bool
+    tmp_path: Path,
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    killed: bool,
+    root: Path,
 ) -> None:
     """By an error or by a kill. Before the names change the old files are there, unchanged; whatever happens,
     the next open has all messages, and a second rebuild is whole."""
-    root = tmp_path / "s"
     filled(root, rng, 150)
     before = queues_of(root), index_of(root)
     real = rebuild.syscalls.rename
@@ -259,7 +261,11 @@ def test_a_stop_at_any_step(
             tools.rebuild(root, workers=2, **SMALL)
     monkeypatch.undo()
     there = [(root / name).exists() for name in ("consumequeue", "index", "abort")]
-    assert there == [step != "s/consumequeue", step != "s/index", killed or step != STEPS[0]]
+    assert there == [
+        step != "store/consumequeue",
+        step != "store/index",
+        killed or step != STEPS[0],
+    ]
     if there[:2] == [True, True]:
         assert (queues_of(root), index_of(root)) == before
     with open_small(root) as store:
@@ -270,8 +276,7 @@ def test_a_stop_at_any_step(
     assert not (root / "rocketstore" / "rebuild").exists()
 
 
-def test_a_part_that_fails_leaves_everything(tmp_path: Path, rng: random.Random) -> None:
-    root = tmp_path / "s"
+def test_a_part_that_fails_leaves_everything(rng: random.Random, root: Path) -> None:
     filled(root, rng, 100)
     before = queues_of(root), index_of(root)
 
@@ -289,8 +294,7 @@ def test_a_part_that_fails_leaves_everything(tmp_path: Path, rng: random.Random)
     assert (queues_of(root), index_of(root)) == before
 
 
-def test_damage_is_named(tmp_path: Path, rng: random.Random) -> None:
-    root = tmp_path / "s"
+def test_damage_is_named(rng: random.Random, root: Path) -> None:
     filled(root, rng, 200)
     before = queues_of(root), index_of(root)
     victim = segments(root)[2]
@@ -307,8 +311,7 @@ def test_damage_is_named(tmp_path: Path, rng: random.Random) -> None:
     assert tools.verify(root, index_slots=16, index_entries=64).ok
 
 
-def test_what_is_refused(tmp_path: Path, rng: random.Random) -> None:
-    root = tmp_path / "s"
+def test_what_is_refused(tmp_path: Path, rng: random.Random, root: Path) -> None:
     filled(root, rng, 60)
     with open_small(root), pytest.raises(rocketstore.StoreLockedError):
         tools.rebuild(root, **SMALL)
@@ -345,9 +348,8 @@ def test_an_empty_log_and_no_index(
     assert (queues_of(root), index_of(root)) == before and report.index_files == 0
 
 
-def test_progress_and_a_store_that_was_killed(tmp_path: Path, rng: random.Random) -> None:
+def test_progress_and_a_store_that_was_killed(rng: random.Random, root: Path) -> None:
     """The log is recovered first; what is told ends at the size of the log."""
-    root = tmp_path / "s"
     filled(root, rng, 150)
     (root / "abort").touch()
     told: dict[str, list[tuple[int, int]]] = {}

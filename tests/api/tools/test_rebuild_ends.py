@@ -41,8 +41,7 @@ def mended(root: Path) -> tuple[list[Message], dict[tuple[str, int], Message]]:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_queues_of_a_mended_store_are_made_as_they_were(tmp_path: Path, workers: int) -> None:
-    root = tmp_path / "s"
+def test_queues_of_a_mended_store_are_made_as_they_were(workers: int, root: Path) -> None:
     _, hit = mended(root)
     before = queues_of(root)
     tools.rebuild(root, workers=workers, **SMALL)
@@ -54,9 +53,8 @@ def test_queues_of_a_mended_store_are_made_as_they_were(tmp_path: Path, workers:
             assert put.queue_offset == message.queue_offset + 1
 
 
-def test_units_that_never_reached_the_disk(tmp_path: Path) -> None:
+def test_units_that_never_reached_the_disk(root: Path) -> None:
     """What stands behind them counts nevertheless."""
-    root = tmp_path / "s"
     _, hit = mended(root)
     before = queues_of(root)
     zeroed = 0
@@ -92,8 +90,7 @@ def test_only_what_is_written_of_a_queue_is_read(
     assert read == [1, 1] * 5  # of the old queues and of the new ones
 
 
-def test_a_queue_that_lost_all_of_its_messages(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_a_queue_that_lost_all_of_its_messages(root: Path) -> None:
     with open_small(root) as store:
         lost = [store.writer("rare").put(b"%d" % number * 40) for number in range(3)]
         store.writer("orders").put(b"behind")
@@ -107,8 +104,7 @@ def test_a_queue_that_lost_all_of_its_messages(tmp_path: Path) -> None:
         assert store.writer("rare").put(b"new").queue_offset == len(lost)
 
 
-def test_light_queues_that_share_a_record(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_light_queues_that_share_a_record(root: Path) -> None:
     names = [f"%LMQ%{n}" for n in range(5)]
     with open_small(root, **LIGHT) as store:
         for _ in range(2):
@@ -125,9 +121,8 @@ def test_light_queues_that_share_a_record(tmp_path: Path) -> None:
     is_sound(root)
 
 
-def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_that_an_older_repair_left(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """Pre-blanks, behind which nothing else is: `repair` leads RocketMQ on afterwards."""
-    root = tmp_path / "s"
     module = importlib.import_module("rocketstore.tools.repair")
     with monkeypatch.context() as patch:
         patch.setattr(module, "with_pointed_fillers", lambda store, ranges: ranges)
@@ -141,9 +136,8 @@ def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.Monk
     is_sound(root)
 
 
-def test_queues_in_each_others_place(tmp_path: Path) -> None:
+def test_queues_in_each_others_place(root: Path) -> None:
     """What the other one said of lost messages is taken where it fits, and harms nothing."""
-    root = tmp_path / "s"
     messages, hit = mended(root)
     lost = {m.physical_offset for m in (*hit.values(), *messages[10:13], *messages[60:62])}
     queues = [root / "consumequeue" / topic / "0" for topic in ("events", "orders")]
@@ -156,9 +150,8 @@ def test_queues_in_each_others_place(tmp_path: Path) -> None:
     assert served(root) == expected(messages, lost)
 
 
-def test_files_of_queues_that_are_lost(tmp_path: Path) -> None:
+def test_files_of_queues_that_are_lost(root: Path) -> None:
     """The last clean stop noted where queues ended."""
-    root = tmp_path / "s"
     _, hit = mended(root)
     with open_small(root) as store:
         ends = {key: store.max_queue_offset(*key) for key in hit}
@@ -173,9 +166,8 @@ def test_files_of_queues_that_are_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lose", ["all", "one"])
 def test_an_open_that_makes_lost_queues_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, lose: str, crashed: bool
+    caplog: pytest.LogCaptureFixture, lose: str, crashed: bool, root: Path
 ) -> None:
-    root = tmp_path / "s"
     _, hit = mended(root)
     with open_small(root) as store:
         ends = {key: store.max_queue_offset(*key) for key in hit}
@@ -196,10 +188,7 @@ def test_an_open_that_makes_lost_queues_anew(
     is_sound(root)
 
 
-def test_an_end_too_far_away_is_not_believed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    root = tmp_path / "s"
+def test_an_end_too_far_away_is_not_believed(caplog: pytest.LogCaptureFixture, root: Path) -> None:
     fill(root, 5)
     directory = root / "consumequeue" / "orders" / "0"
     end = units_of(root, "orders")
@@ -213,10 +202,9 @@ def test_an_end_too_far_away_is_not_believed(
 
 
 def test_a_lost_message_too_far_away_is_not_believed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
     """A file of the old queue has the name of another."""
-    root = tmp_path / "s"
     mended(root)
     monkeypatch.setattr(queue_units, "GAP_UNITS_MAX", 50)
     last = max((root / "consumequeue" / "orders" / "0").iterdir())
@@ -277,10 +265,9 @@ def test_an_end_outlives_a_loss_of_power_behind_the_open_that_kept_it(
 
 
 def test_an_end_that_cannot_be_kept_is_not_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
     """On a full disk, say: no put goes there, and a later open tries again."""
-    root = tmp_path / "s"
     _, hit = mended(root)
     shutil.rmtree(root / "consumequeue")
     (topic, queue_id), message = next(iter(hit.items()))

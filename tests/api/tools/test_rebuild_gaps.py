@@ -15,12 +15,11 @@ from tests.support.small_store import SMALL, open_small
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_gaps_that_the_log_cannot_have_lost(
-    tmp_path: Path, workers: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, workers: int, caplog: pytest.LogCaptureFixture, root: Path
 ) -> None:
     """Two gaps, each within what the log explains, both together beyond it: the first one is filled, by each
     way that makes the queues. The record after the other one has its keys; an open that makes the
     index again fills no gap that the queues were refused."""
-    root = tmp_path / "s"
     made = MadeStore(root)
     for number in range(60):
         made.put("ab"[number // 30], body=bytes(100), keys=[f"k{number}"])
@@ -53,9 +52,8 @@ def test_an_open_that_looks_fills_no_more_gaps_than_the_log_explains(tmp_path: P
             assert [one.topic for one in store.recovery.unplaced_messages] == left
 
 
-def test_parts_whose_gaps_are_too_many_together(tmp_path: Path) -> None:
+def test_parts_whose_gaps_are_too_many_together(tmp_path: Path, root: Path) -> None:
     """Each part may fill its gap; one store may not fill both."""
-    root = tmp_path / "s"
     made = MadeStore(root)
     for topic, end in (("a", 8192), ("b", 16384)):
         made.put(topic)

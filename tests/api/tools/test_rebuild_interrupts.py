@@ -38,14 +38,13 @@ def to_this_thread() -> None:
 @pytest.mark.parametrize("interrupt", [to_the_process, to_this_thread])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_interrupt_stops_all_parts(
-    tmp_path: Path,
     rng: random.Random,
     monkeypatch: pytest.MonkeyPatch,
     workers: int,
     interrupt: Callable[[], None],
+    root: Path,
 ) -> None:
     """At their next step, and not at their end; the store is the clean one that it was."""
-    root = tmp_path / "s"
     filled(root, rng, 200)
     before = queues_of(root), index_of(root)
     waited_for = threading.Event()
@@ -77,10 +76,9 @@ def test_an_interrupt_stops_all_parts(
 
 @pytest.mark.parametrize(("work", "place"), [("build_index", 1), ("build_part", 2)])
 def test_a_thread_that_just_starts_is_waited_for(
-    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, work: str, place: int
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch, work: str, place: int, root: Path
 ) -> None:
     """Its executor does not know it then, and the place where it works is about to be removed."""
-    root = tmp_path / "s"
     filled(root, rng, 200)
     before = queues_of(root), index_of(root)
     begun, ended = threading.Event(), threading.Event()

@@ -92,10 +92,14 @@ def is_sound(root: Path) -> None:
         assert store.recovery.mode == "clean" and not store.recovery.lost
 
 
-def test_a_damaged_body(tmp_path: Path) -> None:
+@pytest.fixture
+def messages(root: Path) -> list[Message]:
+    """Of a new store in `root`."""
+    return fill(root)
+
+
+def test_a_damaged_body(root: Path, messages: list[Message]) -> None:
     """D-26: the range becomes a record that nobody is given, its unit a pre-blank."""
-    root = tmp_path / "s"
-    messages = fill(root)
     victim = next(m for m in messages[50:] if len(m.body) > 50)
     before = bytearray(read(root, victim.physical_offset, victim.size))
     before[victim.size - 40] ^= 0xFF
@@ -124,10 +128,8 @@ def test_a_damaged_body(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_any_damage(tmp_path: Path, rng: random.Random, clean: bool) -> None:
+def test_any_damage(rng: random.Random, clean: bool, root: Path, messages: list[Message]) -> None:
     """Bytes, pages, whole segments and their ends, after a clean stop and after a crash."""
-    root = tmp_path / "s"
-    messages = fill(root)
     # Our checkpoint knows the last bytes: with others there the log would count as another program's, in
     # which the record checksum is not required.
     last = messages[-1].physical_offset - SEGMENT
@@ -155,9 +157,7 @@ def test_any_damage(tmp_path: Path, rng: random.Random, clean: bool) -> None:
     is_sound(root)
 
 
-def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    messages = fill(root)
+def test_a_dry_run_changes_nothing(root: Path, messages: list[Message]) -> None:
     write(root, messages[40].physical_offset + 92, b"\xff\xff\xff")
     write(root, messages[70].physical_offset, bytes(30))
     before = image(root)
@@ -168,11 +168,9 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_repair_that_was_killed_is_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, root: Path, messages: list[Message]
 ) -> None:
     """Units go first: afterwards nothing would say which they were."""
-    root = tmp_path / "s"
-    messages = fill(root)
     victim = messages[60]
     write(root, victim.physical_offset + 92, b"\xff\xff\xff")
 
@@ -191,11 +189,9 @@ def test_a_repair_that_was_killed_is_run_again(
 
 @pytest.mark.parametrize("where", ["killed", "locked"])
 def test_a_repair_that_ends_behind_the_last_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    monkeypatch: pytest.MonkeyPatch, where: str, root: Path, messages: list[Message]
 ) -> None:
     """The index went before, under the lock: what is opened next makes it anew, and nobody else's files go."""
-    root = tmp_path / "s"
-    messages = fill(root)
     victim = messages[60]
     write(root, victim.physical_offset + 92, b"\xff\xff\xff")
     module = importlib.import_module("rocketstore.tools.repair")
@@ -221,8 +217,7 @@ def test_a_repair_that_ends_behind_the_last_range(
     is_sound(root)
 
 
-def test_what_is_too_short_for_a_record_is_named(tmp_path: Path, invoke) -> None:
-    root = tmp_path / "s"
+def test_what_is_too_short_for_a_record_is_named(invoke, root: Path) -> None:
     first = encode_record(topic="t", body=b"a", physical_offset=0)
     start = len(first) + 50
     second = encode_record(topic="t", body=b"b", physical_offset=start, queue_offset=1)
@@ -237,8 +232,7 @@ def test_what_is_too_short_for_a_record_is_named(tmp_path: Path, invoke) -> None
     assert result.exit_code == exit_codes.DAMAGED and "1 cannot be" in result.output
 
 
-def test_a_sound_store_is_left_alone(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_a_sound_store_is_left_alone(root: Path) -> None:
     fill(root)
     before = image(root)
     report = tools.repair(root, **SHAPE)
@@ -246,9 +240,7 @@ def test_a_sound_store_is_left_alone(tmp_path: Path) -> None:
     assert image(root) == before
 
 
-def test_the_command(tmp_path: Path, invoke) -> None:
-    root = tmp_path / "s"
-    messages = fill(root)
+def test_the_command(tmp_path: Path, invoke, root: Path, messages: list[Message]) -> None:
     write(root, messages[40].physical_offset + 92, b"\xff\xff\xff")
     result = invoke("repair", root, "--dry-run")
     assert result.exit_code == exit_codes.DAMAGED and "1 would be mended" in result.output
@@ -260,9 +252,7 @@ def test_the_command(tmp_path: Path, invoke) -> None:
         assert invoke("repair", root).exit_code == exit_codes.LOCKED
 
 
-def test_a_segment_that_is_missing_is_not_made_up(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    messages = fill(root)
+def test_a_segment_that_is_missing_is_not_made_up(root: Path, messages: list[Message]) -> None:
     (root / "commitlog" / f"{SEGMENT:020d}").unlink()
     with pytest.raises(rocketstore.MissingSegmentsError):
         tools.repair(root, **SHAPE)
@@ -274,10 +264,8 @@ def test_a_segment_that_is_missing_is_not_made_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_a_segment_that_was_cut(tmp_path: Path, number: int) -> None:
+def test_a_segment_that_was_cut(number: int, root: Path, messages: list[Message]) -> None:
     """A dry run tells what is going to be mended, no other segment among it."""
-    root = tmp_path / "s"
-    messages = fill(root)
     cut = next(m for m in messages if m.physical_offset > number * SEGMENT + 1000)
     os.truncate(root / "commitlog" / f"{number * SEGMENT:020d}", cut.physical_offset % SEGMENT + 50)
     end = (number + 1) * SEGMENT
@@ -292,10 +280,10 @@ def test_a_segment_that_was_cut(tmp_path: Path, number: int) -> None:
     is_sound(root)
 
 
-def test_damage_that_touches_a_missing_segment(tmp_path: Path) -> None:
+def test_damage_that_touches_a_missing_segment(
+    tmp_path: Path, root: Path, messages: list[Message]
+) -> None:
     """What is damaged on both sides is mended; queues keep their units of what can be restored."""
-    root = tmp_path / "s"
-    messages = fill(root)
     path = root / "commitlog" / f"{3 * SEGMENT:020d}"
     path.rename(tmp_path / "away")
     first = [m for m in messages if m.physical_offset < 3 * SEGMENT][-1]
@@ -327,10 +315,8 @@ def test_damage_that_touches_a_missing_segment(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_goes_meanwhile_ends_it_before_anything_is_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path, messages: list[Message]
 ) -> None:
-    root = tmp_path / "s"
-    messages = fill(root)
     for number in (30, 90):
         write(root, messages[number].physical_offset + 92, b"\xff\xff\xff")
     path = root / "commitlog" / f"{messages[90].physical_offset // SEGMENT * SEGMENT:020d}"
@@ -351,10 +337,8 @@ def test_a_segment_that_goes_meanwhile_ends_it_before_anything_is_changed(
     assert not list((root / "rocketstore" / "quarantine").iterdir())
 
 
-def test_damage_across_files_is_told_once(tmp_path: Path) -> None:
+def test_damage_across_files_is_told_once(root: Path, messages: list[Message]) -> None:
     """From inside one file to the end of the next: two ranges, none of them twice."""
-    root = tmp_path / "s"
-    messages = fill(root)
     first = next(m for m in messages if m.physical_offset > 3 * SEGMENT + SEGMENT // 2)
     write(root, first.physical_offset, b"\xee" * (4 * SEGMENT - first.physical_offset))
     write(root, 4 * SEGMENT, b"\xee" * SEGMENT)
@@ -368,9 +352,8 @@ def test_damage_across_files_is_told_once(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_does_not_keep_what_is_written_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
-    root = tmp_path / "s"
     victim = fill(root)[60]
     write(root, victim.physical_offset + 92, b"\xff\xff\xff")
     module = importlib.import_module("rocketstore.tools.repair")
@@ -379,9 +362,8 @@ def test_a_disk_that_does_not_keep_what_is_written_ends_it(
         tools.repair(root, **SHAPE)
 
 
-def test_offsets_that_are_missing_for_another_reason_are_faults(tmp_path: Path) -> None:
+def test_offsets_that_are_missing_for_another_reason_are_faults(root: Path) -> None:
     """A mended record excuses nothing but offsets whose units say so."""
-    root = tmp_path / "s"
     victim = fill(root)[60]
     write(root, victim.physical_offset + 92, b"\xff\xff\xff")
     assert tools.repair(root, **SHAPE).ok

@@ -34,9 +34,8 @@ def lasts(messages: list[Message]) -> dict[tuple[str, int], Message]:
 
 
 @pytest.mark.parametrize("how", ["clean", "crashed", "moved"])
-def test_the_last_records_of_all_queues(tmp_path: Path, how: str) -> None:
+def test_the_last_records_of_all_queues(how: str, root: Path) -> None:
     """Queues go on behind what they lost, for readers, writers, verify and recovery."""
-    root = tmp_path / "s"
     messages = fill(root)
     hit = lasts(messages)
     before_last = [
@@ -77,9 +76,8 @@ def test_the_last_records_of_all_queues(tmp_path: Path, how: str) -> None:
     is_sound(root)
 
 
-def test_queues_whose_last_records_lie_in_one_range(tmp_path: Path) -> None:
+def test_queues_whose_last_records_lie_in_one_range(root: Path) -> None:
     """Each has a record of its own."""
-    root = tmp_path / "s"
     messages = fill(root)
     ends = [m for (t, q), m in lasts(messages).items() if m is not messages[-1]]
     start = min(m.physical_offset for m in ends)
@@ -100,9 +98,8 @@ def test_queues_whose_last_records_lie_in_one_range(tmp_path: Path) -> None:
     is_sound(root)
 
 
-def test_light_queues_share_one(tmp_path: Path) -> None:
+def test_light_queues_share_one(root: Path) -> None:
     """A small record may be the last of more queues than records fit in its place."""
-    root = tmp_path / "s"
     names = [f"%LMQ%{n}" for n in range(5)]
 
     def put(store: Store) -> None:
@@ -129,9 +126,8 @@ def test_light_queues_share_one(tmp_path: Path) -> None:
     is_sound(root)
 
 
-def test_lost_messages_of_the_first_file(tmp_path: Path) -> None:
+def test_lost_messages_of_the_first_file(root: Path) -> None:
     """With more of that file behind them; in later files, and where its end is lost too, pre-blanks are enough."""
-    root = tmp_path / "s"
     messages = fill(root)
     file_size = int(SMALL["commit_log_file_size_bytes"])
     ends = {m.physical_offset for m in lasts(messages).values()}
@@ -156,9 +152,8 @@ def test_lost_messages_of_the_first_file(tmp_path: Path) -> None:
     is_sound(root)
 
 
-def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_that_an_older_repair_left(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     """Pre-blanks at the ends of queues; the records that it wrote have room for what they need."""
-    root = tmp_path / "s"
     messages = fill(root)
     hit = lasts(messages)
     del hit[messages[-1].topic, messages[-1].queue_id]
@@ -190,12 +185,11 @@ def test_ends_that_an_older_repair_left(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_pre_blanks_in_front_of_messages_of_the_first_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, root: Path
 ) -> None:
     """RocketMQ passes over these. Those of an older repair get pointed fillers: at the end of a queue
     all of a row, while only that file is there. A gap without a record in its place stays, with a
     warning."""
-    root = tmp_path / "s"
     with open_small(root, "rw") as store:
         for number in range(12):
             store.writer("t").put(b"%d" % number * 20)
@@ -239,10 +233,9 @@ def test_pre_blanks_in_front_of_messages_of_the_first_file(
 
 
 def test_pre_blanks_that_fill_the_last_file_of_a_queue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
     """What stands for them lies behind the message in front, which is in the file before."""
-    root = tmp_path / "s"
     names = [f"%LMQ%{n}" for n in range(5)]
     with open_small(root, **LIGHT) as store:
         lost = [store.writer("u").put(bytes(500))]
@@ -267,10 +260,9 @@ def test_pre_blanks_that_fill_the_last_file_of_a_queue(
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
-def test_stand_ins_of_delayed_messages_are_dropped(tmp_path: Path, topic: str) -> None:
+def test_stand_ins_of_delayed_messages_are_dropped(topic: str, root: Path) -> None:
     """What delivers them goes on: it has a topic, and a time where it needs one. In the middle it passes over
     pre-blanks."""
-    root = tmp_path / "s"
     with open_small(root) as store:
         properties = {"REAL_TOPIC": "t", "REAL_QID": "0", "TIMER_OUT_MS": "5"}
         puts = [store.put_message(topic, b"x" * 90, properties=properties) for _ in range(4)]
@@ -289,8 +281,7 @@ def test_stand_ins_of_delayed_messages_are_dropped(tmp_path: Path, topic: str) -
     is_sound(root)
 
 
-def test_the_smallest_records_have_stand_ins_of_their_own(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_the_smallest_records_have_stand_ins_of_their_own(root: Path) -> None:
     with open_small(root, record_crc=False) as store:
         for _ in range(12):
             store.writer("t").put(b"")
@@ -306,8 +297,7 @@ def test_the_smallest_records_have_stand_ins_of_their_own(tmp_path: Path) -> Non
     is_sound(root)
 
 
-def test_a_unit_of_another_size_is_damage(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_a_unit_of_another_size_is_damage(root: Path) -> None:
     messages = fill(root)
     last = next(m for m in lasts(messages).values() if m is not messages[-1])
     damage(root, last)

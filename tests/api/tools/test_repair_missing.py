@@ -26,11 +26,8 @@ def lose(root: Path, *numbers: int) -> None:
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("numbers", [(1,), (1, 2, 4)])
-def test_all_that_is_left_is_served(
-    tmp_path: Path, numbers: tuple[int, ...], crashed: bool
-) -> None:
+def test_all_that_is_left_is_served(numbers: tuple[int, ...], crashed: bool, root: Path) -> None:
     """And the store is like any other again."""
-    root = tmp_path / "s"
     messages = fill(root)
     lose(root, *numbers)
     if crashed:
@@ -58,9 +55,8 @@ def test_all_that_is_left_is_served(
 
 @pytest.mark.parametrize("nothing", [True, False])
 @pytest.mark.parametrize("missing", [(), (3,)], ids=["short", "and missing"])
-def test_what_another_program_cut(tmp_path: Path, missing: tuple[int, ...], nothing: bool) -> None:
+def test_what_another_program_cut(missing: tuple[int, ...], nothing: bool, root: Path) -> None:
     """What is left of a file in the middle stays: the rest is lost as a missing file is."""
-    root = tmp_path / "s"
     messages = fill(root)
     lose(root, *missing)
     inside = [m for m in messages if m.physical_offset // SEGMENT == 1 and len(m.body) > 20]
@@ -85,9 +81,8 @@ def test_what_another_program_cut(tmp_path: Path, missing: tuple[int, ...], noth
     assert not tools.repair(root, **SHAPE).ranges
 
 
-def test_a_name_far_beyond_the_others_leaves_one_range(tmp_path: Path) -> None:
+def test_a_name_far_beyond_the_others_leaves_one_range(root: Path) -> None:
     """A bit of a name leaves room for millions of files: a look does not go through them."""
-    root = tmp_path / "s"
     fill(root)
     far = 1000 * SEGMENT
     last = max((root / "commitlog").iterdir())
@@ -98,9 +93,8 @@ def test_a_name_far_beyond_the_others_leaves_one_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("numbers", [(1, 8), (1, 7, 8), tuple(range(9))])
-def test_what_the_end_lacks_is_not_given_up(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+def test_what_the_end_lacks_is_not_given_up(numbers: tuple[int, ...], root: Path) -> None:
     """It may be on a disk that is not mounted: the queues, which know of it, must not be cut."""
-    root = tmp_path / "s"
     messages = fill(root)
     assert max(m.physical_offset for m in messages) // SEGMENT == 8
     log = root / "commitlog"
@@ -115,9 +109,8 @@ def test_what_the_end_lacks_is_not_given_up(tmp_path: Path, numbers: tuple[int, 
     is_sound(root)
 
 
-def test_a_second_name_is_not_lost(tmp_path: Path) -> None:
+def test_a_second_name_is_not_lost(root: Path) -> None:
     """What another program took away of a segment that was being written has one."""
-    root = tmp_path / "s"
     messages = fill(root)
     name = f"{SEGMENT:020d}"
     (root / "commitlog" / name).rename(root / "rocketstore" / "live" / name)
@@ -125,8 +118,7 @@ def test_a_second_name_is_not_lost(tmp_path: Path) -> None:
     assert served(root) == expected(messages, set())
 
 
-def test_a_name_far_beyond_fills_no_disk(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_a_name_far_beyond_fills_no_disk(root: Path) -> None:
     fill(root)
     stray = root / "commitlog" / f"{SEGMENT << 40:020d}"
     stray.write_bytes(bytes(SEGMENT))
@@ -136,8 +128,7 @@ def test_a_name_far_beyond_fills_no_disk(tmp_path: Path) -> None:
     assert sorted(os.listdir(root / "commitlog")) == before
 
 
-def test_a_full_disk_changes_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "s"
+def test_a_full_disk_changes_nothing_else(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     messages = fill(root)
     lose(root, 1)
 
@@ -156,8 +147,7 @@ def test_a_full_disk_changes_nothing_else(tmp_path: Path, monkeypatch: pytest.Mo
     assert served(root) == expected(messages, lost)
 
 
-def test_on_the_command_line(invoke: Invoke, tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_on_the_command_line(invoke: Invoke, root: Path) -> None:
     fill(root)
     lose(root, 2)
     words = ("repair", root, "--index-slots", SHAPE["index_slots"], "--index-entries")

@@ -129,9 +129,8 @@ def test_only_what_the_next_open_dispatches_may_wait(made: MadeStore) -> None:
     assert (report.fault_count, report.counts.undispatched) == (0, 0)
 
 
-def test_a_queue_that_a_crash_left_behind_waits(tmp_path: Path) -> None:
+def test_a_queue_that_a_crash_left_behind_waits(tmp_path: Path, root: Path) -> None:
     """No checkpoint says that it had its units."""
-    root = tmp_path / "store"
     with open_still(tmp_path / "live", "os") as store:
         for number in range(40):
             store.put_message("orders", b"%d" % number)
@@ -148,9 +147,8 @@ def test_a_queue_that_a_crash_left_behind_waits(tmp_path: Path) -> None:
     assert report.ok and report.counts.undispatched == 0 and report.counts.units == 40
 
 
-def test_units_that_were_there_are_missed_though_the_next_open_makes_them(tmp_path: Path) -> None:
+def test_units_that_were_there_are_missed_though_the_next_open_makes_them(root: Path) -> None:
     """The open says that they were missing, and so does `verify`."""
-    root = tmp_path / "store"
     with open_small(root) as store:
         for number in range(40):
             store.put_message("orders", b"%d" % number)
@@ -165,8 +163,7 @@ def test_units_that_were_there_are_missed_though_the_next_open_makes_them(tmp_pa
     assert verify(root).ok
 
 
-def test_units_that_a_crash_zeroed_in_front_are_hidden(tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_units_that_a_crash_zeroed_in_front_are_hidden(root: Path) -> None:
     with open_small(root) as store:
         for number in range(40):
             store.put_message("orders", b"%d" % number)
@@ -180,9 +177,8 @@ def test_units_that_a_crash_zeroed_in_front_are_hidden(tmp_path: Path) -> None:
         assert (made_again.first, made_again.last, made_again.count) == (0, 4, 5)
 
 
-def test_zeros_among_units_of_expired_records_hide_nothing(tmp_path: Path) -> None:
+def test_zeros_among_units_of_expired_records_hide_nothing(root: Path) -> None:
     """Readers pass over them in each file of a queue but the last."""
-    root = tmp_path / "store"
     with open_small(root, durability="os") as store:
         writer = store.writer("orders")
         for number in range(400):
@@ -264,8 +260,7 @@ def test_random_pieces_of_queues_hide_what_verify_names(tmp_path: Path, rng: ran
         assert hidden >= 80 - len(there), report
 
 
-def test_further_queues_of_records_whose_own_queue_is_whole(tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_further_queues_of_records_whose_own_queue_is_whole(root: Path) -> None:
     with open_small(root, multi_dispatch_enabled=True, light_queue_enabled=True) as store:
         for _ in range(3):
             store.put_message("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})

@@ -70,9 +70,8 @@ def test_a_sound_store_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.M
     assert verify(made.root).ok
 
 
-def test_a_gap_up_to_the_offset_of_a_group_is_no_fault(tmp_path: Path) -> None:
+def test_a_gap_up_to_the_offset_of_a_group_is_no_fault(root: Path) -> None:
     """D-17: pre-blanks stand there. Nor is it one where another fault makes every record be looked at."""
-    root = tmp_path / "store"
     with open_small(root) as store:
         store.writer("orders").put(b"first")
     with open_small(root) as store:
@@ -85,9 +84,8 @@ def test_a_gap_up_to_the_offset_of_a_group_is_no_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b'{"offsetTable":{"orders@g":{0:1', b"[]"])
-def test_offsets_that_cannot_be_read_are_a_fault(tmp_path: Path, text: bytes) -> None:
+def test_offsets_that_cannot_be_read_are_a_fault(text: bytes, root: Path) -> None:
     """Unless the copy of before can: RocketMQ reads that then, and so does the store."""
-    root = tmp_path / "store"
     with open_small(root) as store:
         store.writer("orders").put(b"x")
         store_group_offset(store, "orders", 1)

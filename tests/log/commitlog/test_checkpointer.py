@@ -13,7 +13,7 @@ from rocketstore.log.commitlog import flusher as flusher_module
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from tests.support.checkpoints import own_checkpoint, rocketmq_times
 from tests.support.copies import copy_if_there
-from tests.support.small_store import dispatched, open_small, open_still, parts
+from tests.support.small_store import STILL, dispatched, open_small, open_still, parts
 
 
 def own(root: Path) -> OwnCheckpoint:
@@ -27,51 +27,51 @@ def save(store: Store, *, derived: bool = True) -> None:
     parts(store).checkpointer.save(derived=derived)
 
 
-def test_log_time_follows_the_flush(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os")
+def test_log_time_follows_the_flush(tmp_path: Path, store: Store) -> None:
     """S000-97 S000-111 S001-55 S001-58 S002-20 S003-42: K-10 K-12: not the append, not the dispatch."""
-    with open_still(tmp_path, "os") as store:
-        first = store.writer("t").put(b"x")
-        save(store)
-        assert rocketmq_times(tmp_path)[0] == 0
-        store.wait_flushed(first.end_offset)
-        assert rocketmq_times(tmp_path)[0] == 0  # the file is not written by the flush itself
-        save(store)
-        assert rocketmq_times(tmp_path)[0] == first.store_timestamp_ms
+    first = store.writer("t").put(b"x")
+    save(store)
+    assert rocketmq_times(tmp_path)[0] == 0
+    store.wait_flushed(first.end_offset)
+    assert rocketmq_times(tmp_path)[0] == 0  # the file is not written by the flush itself
+    save(store)
+    assert rocketmq_times(tmp_path)[0] == first.store_timestamp_ms
 
 
-def test_durable_offset_is_a_record_end_that_is_flushed(tmp_path: Path) -> None:
-    with open_still(tmp_path, "os") as store:
-        first = store.writer("t").put(b"x", durability="disk")
-        save(store)
-        store.writer("t").put(b"y")
-        save(store)
-        checkpoint = own(tmp_path)
-        assert checkpoint.flushed == first.end_offset
-        assert checkpoint.last_record_start == first.physical_offset
-        assert not checkpoint.clean
+@pytest.mark.store(**STILL, durability="os")
+def test_durable_offset_is_a_record_end_that_is_flushed(tmp_path: Path, store: Store) -> None:
+    first = store.writer("t").put(b"x", durability="disk")
+    save(store)
+    store.writer("t").put(b"y")
+    save(store)
+    checkpoint = own(tmp_path)
+    assert checkpoint.flushed == first.end_offset
+    assert checkpoint.last_record_start == first.physical_offset
+    assert not checkpoint.clean
 
 
-def test_queue_and_index_are_synced_before_they_are_named(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os", consume_queue_flush_interval_ms=86_400_000)
+def test_queue_and_index_are_synced_before_they_are_named(tmp_path: Path, store: Store) -> None:
     """D-17 D-18: without the sync of derived files their offsets stay."""
-    with open_still(tmp_path, "os", consume_queue_flush_interval_ms=86_400_000) as store:
-        result = store.writer("t").put(b"x", keys="k", durability="disk")
-        dispatched(store)
-        before = own(tmp_path).dispatched
-        save(store, derived=False)
-        assert own(tmp_path).dispatched == before
-        save(store, derived=True)
-        assert own(tmp_path).dispatched == result.end_offset
-        assert own(tmp_path).indexed == result.end_offset
+    result = store.writer("t").put(b"x", keys="k", durability="disk")
+    dispatched(store)
+    before = own(tmp_path).dispatched
+    save(store, derived=False)
+    assert own(tmp_path).dispatched == before
+    save(store, derived=True)
+    assert own(tmp_path).dispatched == result.end_offset
+    assert own(tmp_path).indexed == result.end_offset
 
 
-def test_dispatched_never_passes_flushed(tmp_path: Path) -> None:
-    with open_still(tmp_path, "os") as store:
-        first = store.writer("t").put(b"x", durability="disk")
-        save(store)
-        store.writer("t").put(b"y")
-        dispatched(store)
-        save(store)
-        assert own(tmp_path).dispatched == first.end_offset
+@pytest.mark.store(**STILL, durability="os")
+def test_dispatched_never_passes_flushed(tmp_path: Path, store: Store) -> None:
+    first = store.writer("t").put(b"x", durability="disk")
+    save(store)
+    store.writer("t").put(b"y")
+    dispatched(store)
+    save(store)
+    assert own(tmp_path).dispatched == first.end_offset
 
 
 def test_dispatched_is_a_record_end_also_between_two_steps_of_a_flush(
@@ -117,23 +117,22 @@ def test_generations_rise(tmp_path: Path) -> None:
     assert seen == sorted(set(seen))
 
 
-def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
-    with open_still(tmp_path, "os") as store:
-        store.writer("t").put(b"x", durability="disk")
-        dispatched(store)
-        save(store)
-        before = own(tmp_path).generation
-        save(store)
-        assert own(tmp_path).generation == before
+@pytest.mark.store(**STILL, durability="os")
+def test_nothing_new_writes_nothing(tmp_path: Path, store: Store) -> None:
+    store.writer("t").put(b"x", durability="disk")
+    dispatched(store)
+    save(store)
+    before = own(tmp_path).generation
+    save(store)
+    assert own(tmp_path).generation == before
 
 
-def test_trim_is_noted_first(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        for _ in range(12):
-            store.writer("t").put(b"x" * 900)
-        dispatched(store)
-        begin = store.trim(before_offset=store.end_offset)
-        assert own(tmp_path).minimum == begin > 0
+def test_trim_is_noted_first(tmp_path: Path, store: Store) -> None:
+    for _ in range(12):
+        store.writer("t").put(b"x" * 900)
+    dispatched(store)
+    begin = store.trim(before_offset=store.end_offset)
+    assert own(tmp_path).minimum == begin > 0
 
 
 def test_a_crash_behind_a_trim_costs_no_new_index(tmp_path: Path) -> None:
@@ -153,20 +152,20 @@ def test_a_crash_behind_a_trim_costs_no_new_index(tmp_path: Path) -> None:
         assert [m.keys for m in store.query("t", "k199")] == [("k199",)]
 
 
-def test_index_files_that_a_recovery_may_drop_are_not_counted(tmp_path: Path) -> None:
+@pytest.mark.store(**STILL, durability="os", consume_queue_flush_interval_ms=86_400_000)
+def test_index_files_that_a_recovery_may_drop_are_not_counted(tmp_path: Path, store: Store) -> None:
     """D-18: those whose keys are all of records that are not flushed; without one, two crashes in a row
     would cost the whole index."""
-    with open_still(tmp_path, "os", consume_queue_flush_interval_ms=86_400_000) as store:
-        for number in range(60):
-            end = store.writer("t").put(b"x", keys=f"k{number}").end_offset
-        store.wait_flushed(end)
-        save(store)
-        for number in range(60, 80):
-            store.writer("t").put(b"x", keys=f"k{number}")
-        dispatched(store)
-        save(store)
-        assert len(list((tmp_path / "index").iterdir())) == 2
-        assert (own(tmp_path).indexed, own(tmp_path).index_files) == (end, 1)
+    for number in range(60):
+        end = store.writer("t").put(b"x", keys=f"k{number}").end_offset
+    store.wait_flushed(end)
+    save(store)
+    for number in range(60, 80):
+        store.writer("t").put(b"x", keys=f"k{number}")
+    dispatched(store)
+    save(store)
+    assert len(list((tmp_path / "index").iterdir())) == 2
+    assert (own(tmp_path).indexed, own(tmp_path).index_files) == (end, 1)
 
 
 def test_slow_syncs_are_told(

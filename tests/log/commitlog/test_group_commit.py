@@ -18,11 +18,11 @@ from rocketstore.log.commitlog import flusher
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import (
     DAY_MS,
+    STILL,
     dispatched,
     engine_of,
     everything,
     open_small,
-    open_still,
     parts,
     until,
 )
@@ -49,115 +49,116 @@ def syncing_threads(store: Store, calls: DiskCalls) -> list[str]:
     return found
 
 
-def test_a_put_by_itself_syncs_in_its_own_thread(tmp_path: Path, calls: DiskCalls) -> None:
-    with open_still(tmp_path, "disk", commit_log_file_size_bytes=LARGE) as store:
-        writer = store.writer("orders")
-        writer.put(b"the first comes into a new file, which the flusher arms")
-        own = threading.current_thread().name
-        found = syncing_threads(store, calls)
-        for n in range(5):
-            assert writer.put(b"%d" % n).end_offset == store.flushed_offset
-        assert found == [own] * 5
-        assert parts(store).flusher.flushes == 6
+@pytest.mark.store(**STILL, durability="disk", commit_log_file_size_bytes=LARGE)
+def test_a_put_by_itself_syncs_in_its_own_thread(
+    calls: DiskCalls, store: Store, writer: rocketstore.Writer
+) -> None:
+    writer.put(b"the first comes into a new file, which the flusher arms")
+    own = threading.current_thread().name
+    found = syncing_threads(store, calls)
+    for n in range(5):
+        assert writer.put(b"%d" % n).end_offset == store.flushed_offset
+    assert found == [own] * 5
+    assert parts(store).flusher.flushes == 6
 
 
-def test_who_is_impatient_leaves_the_sync_to_the_flusher(tmp_path: Path, calls: DiskCalls) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=LARGE)
+def test_who_is_impatient_leaves_the_sync_to_the_flusher(
+    calls: DiskCalls, store: Store, writer: rocketstore.Writer
+) -> None:
     """S000-45: nothing ends a sync that hangs, so a put with a short timeout sleeps beside it."""
-    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
-        writer = store.writer("orders")
-        writer.put(b"x")
-        found = syncing_threads(store, calls)
-        gate = threading.Event()
-        calls.before["pwritev2"] = lambda: (
-            found.append(threading.current_thread().name) or (gate.wait(20))
-        )
-        with pytest.raises(DurabilityTimeoutError):
-            writer.put(b"y", timeout_s=0.05)
-        gate.set()
-        store.wait_flushed(store.end_offset)
-        assert set(found) == {"rocketstore-flusher"}
+    writer.put(b"x")
+    found = syncing_threads(store, calls)
+    gate = threading.Event()
+    calls.before["pwritev2"] = lambda: (
+        found.append(threading.current_thread().name) or (gate.wait(20))
+    )
+    with pytest.raises(DurabilityTimeoutError):
+        writer.put(b"y", timeout_s=0.05)
+    gate.set()
+    store.wait_flushed(store.end_offset)
+    assert set(found) == {"rocketstore-flusher"}
 
 
-def test_after_a_slow_sync_callers_sleep_beside_the_next(tmp_path: Path, calls: DiskCalls) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=LARGE)
+def test_after_a_slow_sync_callers_sleep_beside_the_next(
+    calls: DiskCalls, store: Store, writer: rocketstore.Writer
+) -> None:
     """A disk that has begun to hang gets no more threads into its hands than one."""
-    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
-        writer = store.writer("orders")
-        writer.put(b"x")
-        calls.before["pwritev2"] = lambda: time.sleep(0.15)
-        writer.put(b"slow")
-        found = syncing_threads(store, calls)
-        writer.put(b"y")
-        assert found == ["rocketstore-flusher"]
-        found = syncing_threads(store, calls)
-        writer.put(b"z")  # the disk was quick again
-        assert found == [threading.current_thread().name]
+    writer.put(b"x")
+    calls.before["pwritev2"] = lambda: time.sleep(0.15)
+    writer.put(b"slow")
+    found = syncing_threads(store, calls)
+    writer.put(b"y")
+    assert found == ["rocketstore-flusher"]
+    found = syncing_threads(store, calls)
+    writer.put(b"z")  # the disk was quick again
+    assert found == [threading.current_thread().name]
 
 
-def test_a_name_that_goes_between_two_puts_comes_back(tmp_path: Path) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=LARGE)
+def test_a_name_that_goes_between_two_puts_comes_back(
+    tmp_path: Path, store: Store, writer: rocketstore.Writer
+) -> None:
     """D-05: also where the flush needs no Python: nothing is published before the name is back."""
-    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
-        writer = store.writer("orders")
-        for n in range(4):
-            writer.put(b"%d" % n)
-            path = tmp_path / "commitlog" / f"{0:020d}"
-            os.unlink(path)
-            end = writer.put(b"%d again" % n).end_offset
-            assert path.exists()
-            assert store.flushed_offset == end
-        assert len(everything(store)) == 8
+    for n in range(4):
+        writer.put(b"%d" % n)
+        path = tmp_path / "commitlog" / f"{0:020d}"
+        os.unlink(path)
+        end = writer.put(b"%d again" % n).end_offset
+        assert path.exists()
+        assert store.flushed_offset == end
+    assert len(everything(store)) == 8
 
 
-def test_second_names_go_with_their_segments(tmp_path: Path) -> None:
+def test_second_names_go_with_their_segments(tmp_path: Path, writer: rocketstore.Writer) -> None:
     """D-05: also of segments that flushes without Python filled; one that is whole has one name."""
-    with open_small(tmp_path) as store:
-        writer = store.writer("orders")
-        for n in range(60):
-            writer.put(b"x" * (200 + 7 * n))
-            assert len(os.listdir(tmp_path / "rocketstore" / "live")) <= 2
-        assert len(os.listdir(tmp_path / "commitlog")) > 5
+    for n in range(60):
+        writer.put(b"x" * (200 + 7 * n))
+        assert len(os.listdir(tmp_path / "rocketstore" / "live")) <= 2
+    assert len(os.listdir(tmp_path / "commitlog")) > 5
 
 
-def test_times_of_flushes_are_counted(tmp_path: Path) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=LARGE)
+def test_times_of_flushes_are_counted(store: Store, writer: rocketstore.Writer) -> None:
     """S000-99: those of waiting threads, too; more than are kept natively are taken in time."""
-    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
-        writer = store.writer("orders")
-        for number in range(20):
-            writer.put(b"x")
-            assert store.stats().flush_latency.count == number + 1
-        for _ in range(680):
-            writer.put(b"x")
-        assert parts(store).flusher.flushes == 700
-        found = store.stats()
-        assert 600 <= found.flush_latency.count <= 700
+    for number in range(20):
+        writer.put(b"x")
+        assert store.stats().flush_latency.count == number + 1
+    for _ in range(680):
+        writer.put(b"x")
+    assert parts(store).flusher.flushes == 700
+    found = store.stats()
+    assert 600 <= found.flush_latency.count <= 700
 
 
-def test_every_waiter_is_called(tmp_path: Path, rng: random.Random) -> None:
+@pytest.mark.store(commit_log_file_size_bytes=LARGE)
+def test_every_waiter_is_called(rng: random.Random, store: Store) -> None:
     """S000-107 K-33: threads with long and with short patience, hundreds of flushes; nobody whose bytes
     are on disk sleeps on."""
     late: list[int] = []
-    with open_small(tmp_path, commit_log_file_size_bytes=LARGE) as store:
-        store.writer("orders").put(b"x")
+    store.writer("orders").put(b"x")
 
-        def work(seed: int) -> None:
-            own = random.Random(seed)
-            writer = store.writer("orders")
-            for _ in range(60):
-                result = writer.put(b"x" * own.randrange(300), durability="memory")
-                timeout_s = own.choice([0.0, 0.0005, 0.002, 30.0, 30.0, 30.0])
-                try:
-                    store.wait_flushed(result.end_offset, timeout_s)
-                except DurabilityTimeoutError:
-                    if timeout_s == 30.0:
-                        late.append(result.end_offset)
+    def work(seed: int) -> None:
+        own = random.Random(seed)
+        writer = store.writer("orders")
+        for _ in range(60):
+            result = writer.put(b"x" * own.randrange(300), durability="memory")
+            timeout_s = own.choice([0.0, 0.0005, 0.002, 30.0, 30.0, 30.0])
+            try:
+                store.wait_flushed(result.end_offset, timeout_s)
+            except DurabilityTimeoutError:
+                if timeout_s == 30.0:
+                    late.append(result.end_offset)
 
-        threads = [threading.Thread(target=work, args=(rng.random(),)) for _ in range(24)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-        assert not any(thread.is_alive() for thread in threads)
-        assert late == []
-        assert len(everything(dispatched(store))) == 24 * 60 + 1
+    threads = [threading.Thread(target=work, args=(rng.random(),)) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert late == []
+    assert len(everything(dispatched(store))) == 24 * 60 + 1
 
 
 def test_a_close_tells_who_waits(tmp_path: Path) -> None:
@@ -189,19 +190,20 @@ def test_a_close_tells_who_waits(tmp_path: Path) -> None:
             assert len(everything(store)) >= told.count("disk") + 1
 
 
-def test_indexed_stands_still_once_the_index_is_degraded(tmp_path: Path) -> None:
+@pytest.mark.store(index_slots=1000, index_entries=1000)
+def test_indexed_stands_still_once_the_index_is_degraded(
+    store: Store, writer: rocketstore.Writer
+) -> None:
     """K-58: by whatever thread, and though the dispatcher needs no Python for the messages that follow."""
-    with open_small(tmp_path, index_slots=1000, index_entries=1000) as store:
-        writer = store.writer("orders")
-        writer.put(b"x", keys="a")
-        positions = engine_of(dispatched(store)).positions
-        before = positions.indexed
-        assert before == store.end_offset
-        engine_of(store).index.degrade(OSError(5, "bad block"))
-        for _ in range(5):
-            writer.put(b"y", keys="a")
-        assert dispatched(store).dispatched_offset == store.end_offset
-        assert positions.indexed == before
+    writer.put(b"x", keys="a")
+    positions = engine_of(dispatched(store)).positions
+    before = positions.indexed
+    assert before == store.end_offset
+    engine_of(store).index.degrade(OSError(5, "bad block"))
+    for _ in range(5):
+        writer.put(b"y", keys="a")
+    assert dispatched(store).dispatched_offset == store.end_offset
+    assert positions.indexed == before
 
 
 def flusher_switches(store: Store) -> int:

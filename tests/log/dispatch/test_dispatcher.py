@@ -42,6 +42,12 @@ class Runs:
         return self._loop.run(segment, start, end)
 
 
+@pytest.fixture
+def made(root: Path) -> MadeStore:
+    """Without messages."""
+    return MadeStore(root)
+
+
 @pytest.mark.parametrize("body", [b"x" * 100, b"x" * 2 * SHORT_RUN_BYTES], ids=["small", "large"])
 def test_what_python_mends_it_does_not_go_on_with(store: Store, body: bytes) -> None:
     """Each of its runs waits for the GIL, 5 ms beside a thread that puts; the native service needs none."""
@@ -78,11 +84,10 @@ def test_a_step_that_ends_within_a_blank(
 
 @pytest.mark.parametrize("again", [0, 2, 5])
 def test_a_queue_offset_that_comes_twice_hides_no_other_message(
-    tmp_path: Path, again: int, caplog: pytest.LogCaptureFixture
+    again: int, caplog: pytest.LogCaptureFixture, made: MadeStore
 ) -> None:
     """As after a writer that lost count, or a changed bit in a record without a checksum: the first one stays,
     as in RocketMQ. All of it is one run."""
-    made = MadeStore(tmp_path / "made")
     for number in range(6):
         made.put(body=b"%d" % number)
     twice = made.put(body=b"again", queue_offset=again, properties={"KEYS": "twice"})
@@ -94,9 +99,8 @@ def test_a_queue_offset_that_comes_twice_hides_no_other_message(
     assert f"and {twice.physical_offset} both have queue offset {again}" in caplog.text
 
 
-def test_a_queue_offset_of_a_further_queue_stays(tmp_path: Path) -> None:
+def test_a_queue_offset_of_a_further_queue_stays(made: MadeStore) -> None:
     """A record that names the queue among its further ones comes first, too."""
-    made = MadeStore(tmp_path / "made")
     for number in (0, 1):
         further = {"INNER_MULTI_DISPATCH": "%LMQ%q", "INNER_MULTI_QUEUE_OFFSET": str(number)}
         made.put("orders", body=b"%d" % number, properties=further)
@@ -105,9 +109,8 @@ def test_a_queue_offset_of_a_further_queue_stays(tmp_path: Path) -> None:
         assert [message.body for message in store.consumer("%LMQ%q")] == [b"0", b"1"]
 
 
-def test_a_queue_offset_too_far_ahead_hides_none_behind_it(tmp_path: Path) -> None:
+def test_a_queue_offset_too_far_ahead_hides_none_behind_it(made: MadeStore) -> None:
     """The record that has it stands out of order: where the right one comes, that takes its place."""
-    made = MadeStore(tmp_path / "made")
     for number in (0, 1, 2):
         made.put(body=b"%d" % number)
     made.put(body=b"changed", queue_offset=7)  # was 3
@@ -118,9 +121,8 @@ def test_a_queue_offset_too_far_ahead_hides_none_behind_it(tmp_path: Path) -> No
     assert bodies == [b"%d" % number for number in range(10) if number != 3]
 
 
-def test_what_comes_twice_stays_the_same_when_it_is_dispatched_again(tmp_path: Path) -> None:
+def test_what_comes_twice_stays_the_same_when_it_is_dispatched_again(made: MadeStore) -> None:
     """By the next open after a crash, from a unit of an older version on, and by a rebuild."""
-    made = MadeStore(tmp_path / "made")
     first = [made.put(body=b"%d" % number) for number in range(40)]
     second = [made.put(body=b"again", queue_offset=number) for number in range(30)]
     made.put(body=b"40", queue_offset=40)
@@ -142,9 +144,8 @@ def test_what_comes_twice_stays_the_same_when_it_is_dispatched_again(tmp_path: P
     assert units() == before
 
 
-def test_verify_names_the_record_that_gives_a_queue_offset_again(tmp_path: Path) -> None:
+def test_verify_names_the_record_that_gives_a_queue_offset_again(made: MadeStore) -> None:
     """And asks for no unit of it."""
-    made = MadeStore(tmp_path / "made")
     made.fill(6)
     twice = made.put(queue_offset=2)
     made.put(queue_offset=6)

@@ -13,9 +13,8 @@ __all__: list[str] = []
 
 
 @pytest.mark.quick
-def test_a_bit_of_its_size_hides_no_message(tmp_path: Path) -> None:
+def test_a_bit_of_its_size_hides_no_message(root: Path) -> None:
     """Its record would end far beyond the log."""
-    root = tmp_path / "store"
     with open_small(root, "rw", consume_queue_file_size_bytes=4000) as store:
         writer = store.writer("orders", queue_id=0)
         while (last := writer.put(bytes(200))).queue_offset < 100:

@@ -293,8 +293,7 @@ def test_following_changes_nothing(live: LiveWriter, source: Follower) -> None:
     assert {path: path.stat().st_mtime_ns for path in live.layout.root.rglob("*")} == before
 
 
-def test_a_store_that_is_not_there_yet_can_be_followed(tmp_path: Path) -> None:
-    root = tmp_path / "store"
+def test_a_store_that_is_not_there_yet_can_be_followed(root: Path) -> None:
     follower = Follower(StoreLayout(root), verify=3)
     consumer = Consumer(Reader(follower), "orders")
     assert list(consumer) == []

@@ -18,7 +18,7 @@ from rocketstore._native.os import syscalls
 from rocketstore.errors import StoreBehindError
 from rocketstore.log.index import store as index_store
 from rocketstore.log.index.segment import IndexSegment
-from rocketstore.log.index.store import hash_of
+from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.lock import OUR_MARK
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import StoreState
@@ -41,6 +41,12 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLayout:
 
 def refuse(*_: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def index(layout: StoreLayout) -> IndexStore:
+    """Two keys fill a file."""
+    return opened(layout, entries=3)
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -116,8 +122,7 @@ def test_limit_takes_the_newest_over_all_files(layout: StoreLayout) -> None:
     assert offsets_of(index, "T", "a", limit=0) == []
 
 
-def test_one_record_in_two_files_is_one_candidate(layout: StoreLayout) -> None:
-    index = opened(layout, entries=3)
+def test_one_record_in_two_files_is_one_candidate(index: IndexStore) -> None:
     for key in ("x", "a", "a"):
         put(index, key, 7)
     assert len(index.files) == 2
@@ -134,9 +139,8 @@ def test_begin_is_widened_by_the_second_that_entries_lose(layout: StoreLayout) -
 
 
 def test_files_outside_the_window_are_not_searched(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, index: IndexStore
 ) -> None:
-    index = opened(layout, entries=3)
     for number in range(8):
         put(index, "a", number, NOW_MS + number * 10_000)
     searched: list[str] = []
@@ -194,10 +198,9 @@ def test_a_reset_mends_what_a_loss_of_power_tore(layout: StoreLayout) -> None:
 
 
 def test_a_reset_ends_the_trouble_of_a_full_disk(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, index: IndexStore
 ) -> None:
     """K-58: once there is room, what was not indexed is, without a restart."""
-    index = opened(layout, entries=3)
     put(index, "a", 0)
     put(index, "a", 1)
     with monkeypatch.context() as patched:
@@ -214,8 +217,9 @@ def test_a_reset_ends_the_trouble_of_a_full_disk(
     assert offsets_of(index, "T", "a") == [2, 1, 0]
 
 
-def test_a_reset_in_private_memory_leaves_the_disk_alone(layout: StoreLayout) -> None:
-    index = opened(layout, entries=3)
+def test_a_reset_in_private_memory_leaves_the_disk_alone(
+    layout: StoreLayout, index: IndexStore
+) -> None:
     for offset in range(4):
         put(index, "a", offset)
     index.close()
@@ -238,8 +242,7 @@ def test_a_reader_changes_nothing(layout: StoreLayout) -> None:
         reader.make_room()
 
 
-def test_a_reader_follows_a_live_writer(layout: StoreLayout) -> None:
-    index = opened(layout, entries=3)
+def test_a_reader_follows_a_live_writer(layout: StoreLayout, index: IndexStore) -> None:
     put(index, "a", 0)
     reader = opened(layout, entries=3, access="read")
     put(index, "a", 1)
@@ -251,8 +254,9 @@ def test_a_reader_follows_a_live_writer(layout: StoreLayout) -> None:
     assert reader.files[0] is first
 
 
-def test_trim_removes_whole_files_and_never_the_newest(layout: StoreLayout) -> None:
-    index = opened(layout, entries=3)
+def test_trim_removes_whole_files_and_never_the_newest(
+    layout: StoreLayout, index: IndexStore
+) -> None:
     for offset in range(6):
         put(index, "a", offset)
     all_names = names(layout)
@@ -263,9 +267,8 @@ def test_trim_removes_whole_files_and_never_the_newest(layout: StoreLayout) -> N
     assert offsets_of(index, "T", "a") == [5, 4]
 
 
-def test_a_query_outlives_the_files_it_looks_at(layout: StoreLayout) -> None:
+def test_a_query_outlives_the_files_it_looks_at(index: IndexStore) -> None:
     """A file that is trimmed or closed meanwhile stays mapped as long as somebody has it."""
-    index = opened(layout, entries=3)
     for offset in range(6):
         put(index, "a", offset)
     segment = index.files[0]

@@ -17,8 +17,7 @@ from rocketstore._native.format import index_file
 from rocketstore._native.os import syscalls
 from rocketstore.errors import StoreBehindError
 from rocketstore.log.index import segment as index_segment
-from rocketstore.log.index.names import following_name, new_name
-from rocketstore.log.index.segment import CHUNK_BYTES, IndexSegment, Shape
+from rocketstore.log.index.segment import CHUNK_BYTES, IndexSegment, Shape, following_name, new_name
 from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.paths import StoreLayout
 from tests.support.index_tools import NOW_MS, forge, names, offsets_of, opened, put
@@ -33,6 +32,12 @@ def layout(tmp_path: Path) -> StoreLayout:
     (tmp_path / "index").mkdir(mode=0o700)
     (tmp_path / "rocketstore" / "tmp").mkdir(parents=True)
     return StoreLayout(tmp_path)
+
+
+@pytest.fixture
+def index(layout: StoreLayout) -> IndexStore:
+    """Two keys fill a file."""
+    return opened(layout, entries=3)
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.EIO, os.strerror(errno.EIO))])
@@ -169,10 +174,12 @@ def test_entries_get_their_blocks_in_chunks(layout: StoreLayout) -> None:
 
 
 def test_a_full_disk_degrades_the_index_and_nothing_else(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    layout: StoreLayout,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    index: IndexStore,
 ) -> None:
     """K-58: no room for keys is the index's trouble; it says so once and raises nothing."""
-    index = opened(layout, entries=3)
     put(index, "a", 0)
     put(index, "a", 1)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -195,10 +202,9 @@ def test_a_full_disk_degrades_the_index_and_nothing_else(
 
 
 def test_a_failed_sync_is_final_for_that_file(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, index: IndexStore
 ) -> None:
     """D-13: its pages may be gone, so a later success would prove nothing."""
-    index = opened(layout, entries=3)
     for offset in range(3):
         put(index, "a", offset)
     first, second = index.files
@@ -220,10 +226,9 @@ def test_a_failed_sync_is_final_for_that_file(
 
 
 def test_a_failed_file_is_rebuilt_under_a_new_inode(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, index: IndexStore
 ) -> None:
     """D-13: what its file had is dropped as a whole and indexed again."""
-    index = opened(layout, entries=3)
     for offset in (0, 10, 20, 30):
         put(index, "a", offset)
     failed = index.files[1]
@@ -249,8 +254,7 @@ def test_a_failed_file_is_rebuilt_under_a_new_inode(
     os.close(keep)
 
 
-def test_only_what_is_new_is_synced(layout: StoreLayout, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = opened(layout, entries=3)
+def test_only_what_is_new_is_synced(monkeypatch: pytest.MonkeyPatch, index: IndexStore) -> None:
     for offset in range(3):
         put(index, "a", offset)
     counted: list[str] = []

@@ -10,10 +10,10 @@ import pytest
 
 from rocketstore.archive import shipped
 from rocketstore.log.damage import Damage
-from rocketstore.log.layout import ordered_cut, store_json
-from rocketstore.log.layout.json_files import read_json_file
+from rocketstore.log.layout import store_json
 from rocketstore.log.layout.log_place import LogPlace
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import read_json_file
 from rocketstore.log.recovery import progress as recovery
 from rocketstore.replication.role import state as replication
 from rocketstore.services.delay import progress as delays
@@ -65,7 +65,7 @@ FILES: dict[str, tuple[Callable[[StoreLayout], None], Callable[[StoreLayout], Pa
     "shipped.json": (save_shipped, lambda layout: layout.shipped),
     "retention.json": (save_retention, lambda layout: layout.retention),
     "replication.json": (save_role, lambda layout: layout.replication),
-    "cut.json": (lambda layout: ordered_cut.order_cut(layout, 4096), lambda layout: layout.cut),
+    "cut.json": (lambda layout: recovery.order_cut(layout, 4096), lambda layout: layout.cut),
     "delayOffset.json": (save_delays, lambda layout: layout.delay_offsets),
 }
 
@@ -121,5 +121,5 @@ def test_an_older_release_leaves_a_checksum_that_counts_for_nothing(layout: Stor
 
 def test_the_checksum_is_as_the_format_says(layout: StoreLayout) -> None:
     """`docs/format/own.md` 20.19, by a number that another program made: crc32 of gzip."""
-    ordered_cut.order_cut(layout, 4096)
+    recovery.order_cut(layout, 4096)
     assert json.loads(layout.cut.read_text()) == {"version": 1, "at": 4096, "crc": CUT_CRC}

@@ -11,8 +11,8 @@ import pytest
 
 from rocketstore import DiskFullError
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import open_fixed_file
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import open_fixed_file
 
 
 def open_and_close(layout: StoreLayout, size: int = 1024) -> None:

@@ -108,18 +108,17 @@ def test_no_foreign_file_is_written_by_a_second_name(
 
 @pytest.mark.root
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
-def test_verify_names_a_link_that_it_does_not_follow(tmp_path: Path, name: str) -> None:
+def test_verify_names_a_link_that_it_does_not_follow(tmp_path: Path, name: str, root: Path) -> None:
     """D-09: it does not say that what is behind it is missing, for which `rebuild` would be advised."""
-    store = tmp_path / "store"
-    with open_small(store) as writing:
+    with open_small(root) as writing:
         writing.writer("orders").put(b"x", keys="k")
-    link = (store / name).rename(tmp_path / name)
-    (store / name).symlink_to(link)
-    os.lchown(store / name, 4321, 4321)
+    link = (root / name).rename(tmp_path / name)
+    (root / name).symlink_to(link)
+    os.lchown(root / name, 4321, 4321)
     with pytest.raises(OSError, match="is followed once it is root's"):
-        tools.verify(store)
-    os.lchown(store / name, 0, 0)
-    assert tools.verify(store).ok
+        tools.verify(root)
+    os.lchown(root / name, 0, 0)
+    assert tools.verify(root).ok
 
 
 def test_a_link_that_comes_after_the_open_is_not_followed(tmp_path: Path) -> None:

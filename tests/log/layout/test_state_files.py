@@ -14,8 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.atomic_files import clean_tmp, write_state_file
-from rocketstore.log.layout.json_files import read_json
 from rocketstore.log.layout.ownership import (
     check_owner,
     file_model,
@@ -23,6 +21,7 @@ from rocketstore.log.layout.ownership import (
     make_directories,
 )
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.state_files import clean_tmp, read_json, write_state_file
 from rocketstore.values.bounded_json import Limits
 from tests.support.small_store import open_small, store_group_offset
 
@@ -53,16 +52,15 @@ def test_making_twice_changes_nothing(layout: StoreLayout) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o777, 0o277, 0o077, 0])
-def test_a_new_store_has_its_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
-    path = tmp_path / "store"
+def test_a_new_store_has_its_modes_whatever_the_umask(umask: int, root: Path) -> None:
     before = os.umask(umask)
     try:
-        with open_small(path) as store:
+        with open_small(root) as store:
             store.writer("orders").put(b"x", keys="k")
             store_group_offset(store, "orders", 1)
     finally:
         os.umask(before)
-    for found in (path, *path.rglob("*")):
+    for found in (root, *root.rglob("*")):
         mode = stat.S_IMODE(found.stat().st_mode)
         assert mode == (0o700 if found.is_dir() else 0o600), (found, oct(mode))
 

@@ -122,19 +122,19 @@ def test_nothing_changes_behind_a_link_that_was_put_in_place(
     place: str,
     work: Callable[[Path], None],
     nth: int,
+    root: Path,
 ) -> None:
     """D-09: between the check of a directory and its use."""
-    store = tmp_path / "store"
-    with open_small(store) as made:
+    with open_small(root) as made:
         put(made)
     for name in OWN[:3]:
-        (store / name).mkdir(exist_ok=True)
-        (store / name / f"{0:020d}").touch()
+        (root / name).mkdir(exist_ok=True)
+        (root / name / f"{0:020d}").touch()
     if place in OUTER:  # no link of its owner leads root out of it
-        os.chown(store, STRANGER, STRANGER)
-    swap = Swap(monkeypatch, store / place, tmp_path / "victim", nth)
+        os.chown(root, STRANGER, STRANGER)
+    swap = Swap(monkeypatch, root / place, tmp_path / "victim", nth)
     with contextlib.suppress(OSError, rocketstore.RocketStoreError):
-        work(store)
+        work(root)
     monkeypatch.undo()
     if swap.done:
         assert content(swap.victim) == swap.before

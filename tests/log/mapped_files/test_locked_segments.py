@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import StoreConfig
+from rocketstore import Store, StoreConfig
 from rocketstore._native.sync.positions import Positions
 from rocketstore.log.mapped_files.locked_segments import LockedSegments
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
@@ -61,10 +61,9 @@ def test_a_segment_that_was_rolled_out_is_unlocked(tmp_path: Path, durability: A
         assert len(store.consumer("orders").poll()) == 61
 
 
-def test_without_the_option_nothing_is_locked(tmp_path: Path) -> None:
-    with open_small(tmp_path) as store:
-        put_many(store.writer("orders"), 60, 100)
-        assert not any(locked(store)) and not any(locked_by_the_kernel(tmp_path))
+def test_without_the_option_nothing_is_locked(tmp_path: Path, store: Store) -> None:
+    put_many(store.writer("orders"), 60, 100)
+    assert not any(locked(store)) and not any(locked_by_the_kernel(tmp_path))
 
 
 def test_it_is_the_option_of_rocketmq() -> None:

@@ -51,7 +51,7 @@ def places(tmp_path: Path) -> Places:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     recorder = Calls(monkeypatch)
     yield recorder
-    recorder.kill_before = None
+    recorder.live_on()
 
 
 def no_unnamed_files(calls: Calls) -> None:
@@ -111,13 +111,13 @@ def test_killed_between_any_two_steps_no_unfinished_name_is_seen(tmp_path: Path,
         with pytest.MonkeyPatch.context() as patch:
             calls = Calls(patch)
             way(calls)
-            calls.kill_before = moment
+            calls.kill_before(moment)
             try:
                 file = places.make()
             except Killed:
                 calls.bury()
             else:
-                calls.kill_before = None
+                calls.live_on()
                 file.close()
                 break
         found = names(places.files)

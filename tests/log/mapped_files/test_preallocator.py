@@ -64,6 +64,12 @@ FULL = (errno.ENOSPC, "No space left on device", "/store/commitlog/x")
 # ---- asking and taking ----
 
 
+@pytest.fixture
+def preallocator(make: Make) -> Preallocator:
+    """One that runs."""
+    return make()
+
+
 def test_a_segment_is_made_and_handed_over(make: Make, disk: Disk) -> None:
     """S000-59 S004-20 S004-48 S004-58."""
     file = make().take(0, LONG_S)
@@ -71,9 +77,8 @@ def test_a_segment_is_made_and_handed_over(make: Make, disk: Disk) -> None:
     assert disk.names == [file.name]
 
 
-def test_a_segment_that_is_ready_is_not_made_again(make: Make, disk: Disk) -> None:
+def test_a_segment_that_is_ready_is_not_made_again(disk: Disk, preallocator: Preallocator) -> None:
     """S004-42 S004-49: asked for once, found ready, and then it is the caller's."""
-    preallocator = make()
     assert preallocator.request(0)
     wait_until(lambda: preallocator.spare() is not None)
     assert preallocator.request(0)
@@ -83,18 +88,16 @@ def test_a_segment_that_is_ready_is_not_made_again(make: Make, disk: Disk) -> No
     assert preallocator.spare() is None
 
 
-def test_the_next_one_is_made_too(make: Make, disk: Disk) -> None:
+def test_the_next_one_is_made_too(disk: Disk, preallocator: Preallocator) -> None:
     """S000-59 S004-22: one awaited, one for later."""
-    preallocator = make()
     preallocator.take(0, LONG_S)
     assert preallocator.request(SIZE)
     assert preallocator.take(SIZE, LONG_S).start_offset == SIZE
     assert disk.asked == [0, SIZE]
 
 
-def test_one_is_wanted_at_a_time(make: Make, disk: Disk) -> None:
+def test_one_is_wanted_at_a_time(disk: Disk, preallocator: Preallocator) -> None:
     """S004-40: while it is being made, and while it is ready."""
-    preallocator = make()
     disk.gate.clear()
     assert preallocator.request(0)
     disk.busy()
@@ -109,10 +112,9 @@ def test_one_is_wanted_at_a_time(make: Make, disk: Disk) -> None:
 
 
 def test_what_is_needed_now_takes_the_place_of_what_is_needed_last(
-    make: Make, disk: Disk, threads: ThreadPoolExecutor
+    disk: Disk, threads: ThreadPoolExecutor, preallocator: Preallocator
 ) -> None:
     """S004-43."""
-    preallocator = make()
     disk.gate.clear()
     preallocator.request(SIZE)
     disk.busy()
@@ -126,9 +128,8 @@ def test_what_is_needed_now_takes_the_place_of_what_is_needed_last(
     assert not preallocator.request(0)
 
 
-def test_what_the_log_has_gone_past_is_removed(make: Make, disk: Disk) -> None:
+def test_what_the_log_has_gone_past_is_removed(disk: Disk, preallocator: Preallocator) -> None:
     """S004-51."""
-    preallocator = make()
     preallocator.request(0)
     wait_until(lambda: preallocator.spare() is not None)
     file = preallocator.take(2 * SIZE, LONG_S)
@@ -137,10 +138,9 @@ def test_what_the_log_has_gone_past_is_removed(make: Make, disk: Disk) -> None:
 
 
 def test_a_segment_that_java_removed_meanwhile_is_made_again(
-    make: Make, disk: Disk, caplog: pytest.LogCaptureFixture
+    disk: Disk, caplog: pytest.LogCaptureFixture, preallocator: Preallocator
 ) -> None:
     """D-04: acknowledged messages must not go into a file without a name."""
-    preallocator = make()
     preallocator.request(0)
     wait_until(lambda: preallocator.spare() is not None)
     spare = preallocator.spare()
@@ -153,9 +153,10 @@ def test_a_segment_that_java_removed_meanwhile_is_made_again(
     assert "removed by another process" in caplog.text
 
 
-def test_a_late_wish_for_what_was_handed_over_is_no_wish(make: Make, disk: Disk) -> None:
+def test_a_late_wish_for_what_was_handed_over_is_no_wish(
+    disk: Disk, preallocator: Preallocator
+) -> None:
     """Between `take` and the publishing of the segment another put may still see the old end."""
-    preallocator = make()
     preallocator.take(0, LONG_S)
     assert not preallocator.request(0)
     preallocator.take(SIZE, LONG_S)
@@ -163,9 +164,10 @@ def test_a_late_wish_for_what_was_handed_over_is_no_wish(make: Make, disk: Disk)
     assert preallocator.alive
 
 
-def test_the_segment_of_a_put_that_was_interrupted_is_known(make: Make, disk: Disk) -> None:
+def test_the_segment_of_a_put_that_was_interrupted_is_known(
+    disk: Disk, preallocator: Preallocator
+) -> None:
     """An exception of a signal's handler between `take` and what the caller does with it."""
-    preallocator = make()
     assert preallocator.given is None
     first = preallocator.take(0, LONG_S)
     assert preallocator.given is first
@@ -178,9 +180,10 @@ def test_the_segment_of_a_put_that_was_interrupted_is_known(make: Make, disk: Di
 # ---- errors ----
 
 
-def test_an_error_reaches_who_waits_and_the_next_call_works(make: Make, disk: Disk) -> None:
+def test_an_error_reaches_who_waits_and_the_next_call_works(
+    disk: Disk, preallocator: Preallocator
+) -> None:
     """S000-32 S004-47 S004-56: the real cause, which is then forgotten (K-36)."""
-    preallocator = make()
     disk.errors = [DiskFullError(*FULL)]
     with pytest.raises(DiskFullError) as caught:
         preallocator.take(0, LONG_S)
@@ -189,8 +192,9 @@ def test_an_error_reaches_who_waits_and_the_next_call_works(make: Make, disk: Di
     assert preallocator.take(0, LONG_S).start_offset == 0
 
 
-def test_an_error_that_nobody_waits_for_is_tried_again(make: Make, disk: Disk) -> None:
-    preallocator = make()
+def test_an_error_that_nobody_waits_for_is_tried_again(
+    disk: Disk, preallocator: Preallocator
+) -> None:
     disk.errors = [DiskFullError(*FULL), DiskFullError(*FULL)]
     preallocator.request(0)
     wait_until(lambda: preallocator.spare() is not None)
@@ -198,9 +202,10 @@ def test_an_error_that_nobody_waits_for_is_tried_again(make: Make, disk: Disk) -
     assert preallocator.take(0, LONG_S).start_offset == 0
 
 
-def test_what_nobody_waits_for_is_not_tried_for_ever(make: Make, disk: Disk) -> None:
+def test_what_nobody_waits_for_is_not_tried_for_ever(
+    disk: Disk, preallocator: Preallocator
+) -> None:
     """Once the pause is as long as it may be, the wish is forgotten; the put that needs it asks again."""
-    preallocator = make()
     preallocator._backoff_s = module.BACKOFF_MAX_S / 2
     disk.errors = [DiskFullError(*FULL)]
     preallocator.request(0)
@@ -210,9 +215,10 @@ def test_what_nobody_waits_for_is_not_tried_for_ever(make: Make, disk: Disk) -> 
     assert preallocator.take(0, LONG_S).start_offset == 0
 
 
-def test_tries_are_paced(make: Make, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+def test_tries_are_paced(
+    disk: Disk, caplog: pytest.LogCaptureFixture, preallocator: Preallocator
+) -> None:
     """K-36: 10 ms, doubling to 1 s; one line in the log for one cause."""
-    preallocator = make()
     disk.errors = [DiskFullError(*FULL) for _ in range(4)]
     with caplog.at_level(logging.WARNING):
         preallocator.request(0)
@@ -225,10 +231,9 @@ def test_tries_are_paced(make: Make, disk: Disk, caplog: pytest.LogCaptureFixtur
 
 
 def test_a_wait_that_takes_too_long_names_what_it_waits_for(
-    make: Make, disk: Disk, threads: ThreadPoolExecutor
+    disk: Disk, threads: ThreadPoolExecutor, preallocator: Preallocator
 ) -> None:
     """S004-48 S004-49 D-15: the request stays, a later call finds its segment."""
-    preallocator = make()
     disk.gate.clear()
     with pytest.raises(BackpressureError, match="segment at 0 was not ready"):
         preallocator.take(0, 0.001)
@@ -240,8 +245,7 @@ def test_a_wait_that_takes_too_long_names_what_it_waits_for(
     assert disk.asked == [0]
 
 
-def test_a_late_answer_tells_the_last_error(make: Make, disk: Disk) -> None:
-    preallocator = make()
+def test_a_late_answer_tells_the_last_error(disk: Disk, preallocator: Preallocator) -> None:
     preallocator._backoff_s = 500.0  # the next failure pauses as long as it may
     disk.errors = [DiskFullError(*FULL)]
     with pytest.raises(DiskFullError):
@@ -279,10 +283,9 @@ def test_slow_creation_is_logged_with_the_puts_that_wait(
 
 @pytest.mark.parametrize("error", [FileExistsError(errno.EEXIST, "File exists"), ValueError("bug")])
 def test_what_no_disk_explains_fails_the_store(
-    make: Make, disk: Disk, failures: list[BaseException], error: Exception
+    disk: Disk, failures: list[BaseException], error: Exception, preallocator: Preallocator
 ) -> None:
     """D-06: a name that we do not know of. Whoever waits hears it at once, and so does the next one."""
-    preallocator = make()
     disk.errors = [error]
     for _ in range(2):
         with pytest.raises(StoreFailedError) as caught:
@@ -296,9 +299,8 @@ def test_what_no_disk_explains_fails_the_store(
 # ---- end ----
 
 
-def test_unused_segments_are_removed_at_the_end(make: Make, disk: Disk) -> None:
+def test_unused_segments_are_removed_at_the_end(disk: Disk, preallocator: Preallocator) -> None:
     """S004-50 S004-57 D-07: and none is made any more."""
-    preallocator = make()
     used = preallocator.take(0, LONG_S)
     preallocator.request(SIZE)
     wait_until(lambda: preallocator.spare() is not None)
@@ -314,8 +316,9 @@ def test_unused_segments_are_removed_at_the_end(make: Make, disk: Disk) -> None:
     assert not preallocator.request(SIZE)
 
 
-def test_stop_wakes_who_waits(make: Make, disk: Disk, threads: ThreadPoolExecutor) -> None:
-    preallocator = make()
+def test_stop_wakes_who_waits(
+    disk: Disk, threads: ThreadPoolExecutor, preallocator: Preallocator
+) -> None:
     disk.gate.clear()
     call = threads.submit(preallocator.take, 0, LONG_S)
     disk.busy()

@@ -27,8 +27,21 @@ def names(path: Path) -> list[str]:
     return sorted(os.listdir(path))
 
 
-def test_a_segment_has_two_names_while_it_is_written(layout: StoreLayout) -> None:
-    links = SecondNames(layout)
+@pytest.fixture
+def links(layout: StoreLayout) -> SecondNames:
+    """Of a new store."""
+    return SecondNames(layout)
+
+
+@pytest.fixture
+def file(layout: StoreLayout) -> MappedFile:
+    """The first segment."""
+    return segment(layout, 0)
+
+
+def test_a_segment_has_two_names_while_it_is_written(
+    layout: StoreLayout, links: SecondNames
+) -> None:
     links.add(segment(layout, 0))
     links.add(segment(layout, SIZE))
     assert names(layout.live) == names(layout.commit_log)
@@ -41,11 +54,9 @@ def test_a_segment_has_two_names_while_it_is_written(layout: StoreLayout) -> Non
 
 @pytest.mark.parametrize("lost", ["commit_log", "live"])
 def test_a_name_that_is_gone_comes_back_before_anybody_is_told(
-    layout: StoreLayout, lost: str
+    layout: StoreLayout, lost: str, links: SecondNames, file: MappedFile
 ) -> None:
     """D-05: another program removed one of the names; the bytes are the same file's."""
-    links = SecondNames(layout)
-    file = segment(layout, 0)
     links.add(file)
     os.unlink(getattr(layout, lost) / f"{0:020d}")
     links.check()
@@ -53,9 +64,9 @@ def test_a_name_that_is_gone_comes_back_before_anybody_is_told(
     assert os.stat(file.path).st_ino == os.fstat(file.fd).st_ino
 
 
-def test_a_name_that_was_lost_while_the_store_was_down_is_restored(layout: StoreLayout) -> None:
-    links = SecondNames(layout)
-    file = segment(layout, 0)
+def test_a_name_that_was_lost_while_the_store_was_down_is_restored(
+    layout: StoreLayout, links: SecondNames, file: MappedFile
+) -> None:
     file.write(0, b"kept")
     links.add(file)
     os.unlink(file.path)
@@ -65,11 +76,9 @@ def test_a_name_that_was_lost_while_the_store_was_down_is_restored(layout: Store
 
 
 def test_one_that_was_prepared_asks_no_directory_when_it_is_used(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, links: SecondNames, file: MappedFile
 ) -> None:
     """The put that takes it would wait for the disk."""
-    links = SecondNames(layout)
-    file = segment(layout, 0)
     links.prepare(file)
     assert names(layout.live) == [f"{0:020d}"]
     calls = watched(monkeypatch, second_names)
@@ -82,20 +91,18 @@ def test_one_that_was_prepared_asks_no_directory_when_it_is_used(
 
 @pytest.mark.parametrize("lost", ["commit_log", "live"])
 def test_one_that_lost_a_name_before_it_was_used_gets_it_back(
-    layout: StoreLayout, lost: str
+    layout: StoreLayout, lost: str, links: SecondNames, file: MappedFile
 ) -> None:
     """D-05, from the first byte on."""
-    links = SecondNames(layout)
-    file = segment(layout, 0)
     links.prepare(file)
     os.unlink(getattr(layout, lost) / f"{0:020d}")
     links.add(file)
     assert names(layout.live) == names(layout.commit_log) == [f"{0:020d}"]
 
 
-def test_one_that_is_not_needed_is_not_brought_back(layout: StoreLayout) -> None:
-    links = SecondNames(layout)
-    file = segment(layout, 0)
+def test_one_that_is_not_needed_is_not_brought_back(
+    layout: StoreLayout, links: SecondNames, file: MappedFile
+) -> None:
     links.prepare(file)
     links.withdraw(file)
     assert names(layout.live) == []
@@ -131,10 +138,8 @@ def test_one_that_was_prepared_and_never_used_is_settled_by_the_next_open(
 
 
 def test_a_segment_that_is_there_is_not_linked_again(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, links: SecondNames, file: MappedFile
 ) -> None:
-    links = SecondNames(layout)
-    file = segment(layout, 0)
     links.add(file)
     calls = watched(monkeypatch, second_names)
     links.add(file)
@@ -144,10 +149,12 @@ def test_a_segment_that_is_there_is_not_linked_again(
 
 
 def test_a_second_name_that_cannot_be_removed_is_told_and_tried_again(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    layout: StoreLayout,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    links: SecondNames,
 ) -> None:
     """No put needs it to go, so no put fails by it."""
-    links = SecondNames(layout)
     links.add(segment(layout, 0))
     links.add(segment(layout, SIZE))
 
@@ -168,9 +175,8 @@ def test_a_second_name_that_cannot_be_removed_is_told_and_tried_again(
 
 
 def test_a_second_name_that_stays_keeps_no_other(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, links: SecondNames
 ) -> None:
-    links = SecondNames(layout)
     for number in range(4):
         links.add(segment(layout, number * SIZE))
     real = second_names.unlink_if_there
@@ -189,10 +195,9 @@ def test_a_second_name_that_stays_keeps_no_other(
 
 
 def test_a_second_name_that_goes_meanwhile_is_no_error(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, links: SecondNames
 ) -> None:
     """Somebody else removes it between a look and the removal."""
-    links = SecondNames(layout)
     links.add(segment(layout, 0))
     os.unlink(layout.live / f"{0:020d}")
     monkeypatch.setattr(os.path, "lexists", lambda path: True)

@@ -38,8 +38,13 @@ def files(tmp_path: Path) -> MappedFileQueue:
     )
 
 
-def test_pages_of_a_fast_queue_are_there(files: MappedFileQueue) -> None:
-    following = NextFiles(files)
+@pytest.fixture
+def following(files: MappedFileQueue) -> NextFiles:
+    """What comes behind the files."""
+    return NextFiles(files)
+
+
+def test_pages_of_a_fast_queue_are_there(files: MappedFileQueue, following: NextFiles) -> None:
     faults = [faults_of_writing(files, following) for _ in range(5)]
     assert min(faults[:2]) >= PAGES // 2, "how fast it is shows when the second file is taken"
     assert max(faults[2:]) < PAGES // 4
@@ -75,8 +80,9 @@ def test_no_room_for_the_pages_costs_only_time(
     files.close()
 
 
-def test_one_that_is_not_needed_leaves_nothing(files: MappedFileQueue) -> None:
-    following = NextFiles(files)
+def test_one_that_is_not_needed_leaves_nothing(
+    files: MappedFileQueue, following: NextFiles
+) -> None:
     for _ in range(3):
         faults_of_writing(files, following)
     following.drop()
@@ -90,8 +96,7 @@ def test_one_that_is_not_needed_leaves_nothing(files: MappedFileQueue) -> None:
     files.close()
 
 
-def test_a_queue_in_a_hurry_has_a_few_ahead(files: MappedFileQueue) -> None:
-    following = NextFiles(files)
+def test_a_queue_in_a_hurry_has_a_few_ahead(files: MappedFileQueue, following: NextFiles) -> None:
     for _ in range(2):
         faults_of_writing(files, following)
     assert following.prepare()
@@ -120,10 +125,9 @@ def test_one_that_takes_its_time_has_one(
 
 @pytest.mark.parametrize("lasted_s", [0.0, math.inf])
 def test_a_file_that_comes_too_late_is_the_next_one(
-    files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch, lasted_s: float
+    files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch, lasted_s: float, following: NextFiles
 ) -> None:
     """While it was made and synced, the dispatcher needed it and made that one itself."""
-    following = NextFiles(files)
     faults_of_writing(files, following)
     made = files.prepare
 
@@ -148,10 +152,12 @@ def test_a_file_that_comes_too_late_is_the_next_one(
 
 
 def test_one_that_comes_too_late_again_is_closed_once(
-    files: MappedFileQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    files: MappedFileQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    following: NextFiles,
 ) -> None:
     """By the time of a second close its descriptor is a file's of another thread."""
-    following = NextFiles(files)
     for _ in range(2):
         faults_of_writing(files, following)
     made, populate = files.prepare, NewFile.populate
@@ -182,8 +188,9 @@ def test_one_that_comes_too_late_again_is_closed_once(
     files.close()
 
 
-def test_what_does_not_fit_goes_with_what_is_behind_it(files: MappedFileQueue) -> None:
-    following = NextFiles(files)
+def test_what_does_not_fit_goes_with_what_is_behind_it(
+    files: MappedFileQueue, following: NextFiles
+) -> None:
     for _ in range(2):
         faults_of_writing(files, following)
     assert following.prepare()
@@ -200,10 +207,9 @@ def test_what_does_not_fit_goes_with_what_is_behind_it(files: MappedFileQueue) -
 
 
 def test_one_that_was_taken_is_followed_before_it_is_among_the_others(
-    files: MappedFileQueue,
+    files: MappedFileQueue, following: NextFiles
 ) -> None:
     """The dispatcher took it, and puts it there in a moment."""
-    following = NextFiles(files)
     faults_of_writing(files, following)
     file, _ = following.take(files.end_offset)
     assert following.prepare()

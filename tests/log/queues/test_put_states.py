@@ -13,6 +13,12 @@ from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.log.queues.put_states import PutStates
 
 
+@pytest.fixture
+def queues() -> PutStates:
+    """Each begins at 0."""
+    return PutStates(lambda topic, queue_id: 0, wide_topics=False)
+
+
 def test_next_offset_is_asked_once() -> None:
     asked: list[tuple[str, int]] = []
 
@@ -27,8 +33,7 @@ def test_next_offset_is_asked_once() -> None:
     assert queues.state("t", 4) is not queues.state("t", 3)
 
 
-def test_one_state_for_all_threads(small_switch_interval: None) -> None:
-    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
+def test_one_state_for_all_threads(small_switch_interval: None, queues: PutStates) -> None:
     barrier = threading.Barrier(8)
     found: list[int] = []
 
@@ -54,13 +59,11 @@ def test_topic_length(wide: bool, limit: int) -> None:
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%group", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX"])
-def test_topics_that_are_never_listed(topic: str) -> None:
-    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
+def test_topics_that_are_never_listed(topic: str, queues: PutStates) -> None:
     assert queues.listed(topic, 0, {"INNER_MULTI_DISPATCH": "%LMQ%a"}, light=True) == []
 
 
-def test_light_names_go_to_queue_0() -> None:
-    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
+def test_light_names_go_to_queue_0(queues: PutStates) -> None:
     states = queues.listed("t", 5, {"INNER_MULTI_DISPATCH": "%LMQ%a,plain"}, light=True)
     assert [(s.topic, s.queue_id) for s in states] == [("%LMQ%a", 0), ("plain", 5)]
     with pytest.raises(MessageRejectedError):
@@ -82,16 +85,14 @@ def test_light_queues_of_puts_that_have_not_ended_count() -> None:
     assert [state.topic for state in listed("%LMQ%b")] == ["%LMQ%b"]
 
 
-def test_totals_of_a_topic() -> None:
-    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
+def test_totals_of_a_topic(queues: PutStates) -> None:
     for queue_id in range(3):
         queues.state("t", queue_id)
     assert queues.totals() == {"t": (0, 0)}
 
 
-def test_totals_while_queues_come_to_be() -> None:
+def test_totals_while_queues_come_to_be(queues: PutStates) -> None:
     """The collector may come wherever an object is made. Those that it ends may let another thread run."""
-    queues = PutStates(lambda topic, queue_id: 0, wide_topics=False)
     numbers = itertools.count()
 
     def another(*_: object) -> None:

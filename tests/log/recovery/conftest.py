@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from rocketstore.log.layout.paths import StoreLayout
 from tests.support.log_store import LogBuilder
 
 
@@ -11,3 +14,9 @@ from tests.support.log_store import LogBuilder
 def builder() -> LogBuilder:
     """Sixty records in four segments."""
     return LogBuilder().fill(60)
+
+
+@pytest.fixture
+def layout(builder: LogBuilder, tmp_path: Path) -> StoreLayout:
+    """The log of `builder` on disk."""
+    return builder.write(tmp_path / "s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rocketstore._native.format.checkpoint_slots import crc32c
-from rocketstore.log.recovery import fingerprint
+from rocketstore.log.commitlog import checkpoint
 
 
 class LongFile:
@@ -26,7 +26,7 @@ class LongFile:
 def test_a_blank_that_fills_a_long_file_is_not_read_whole() -> None:
     """One length of a hostile file had an open take 2 GiB of memory."""
     log: Any = LongFile()
-    fields = fingerprint._record_fields(log, log.end_offset, 16_384)
-    assert log.read_bytes == fingerprint.RECORD_BYTES_MOST
+    fields = checkpoint._record_fields(log, log.end_offset, 16_384)
+    assert log.read_bytes == checkpoint.RECORD_BYTES_MOST
     assert fields["last_record_size"] == log.end_offset - 16_384
     assert fields["last_record_crc"] == crc32c(bytes(log.read_bytes))

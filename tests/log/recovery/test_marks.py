@@ -8,7 +8,7 @@ import pytest
 
 from rocketstore.errors import MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
-from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.recovery.recovery import Marks, recover
 from tests.support.log_store import (
     SEGMENT,
@@ -25,18 +25,16 @@ from tests.support.log_store import (
 )
 
 
-def test_missing_last_segment_is_refused(builder: LogBuilder, tmp_path: Path) -> None:
+def test_missing_last_segment_is_refused(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-25"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
     (layout.commit_log / segment_name(builder.end - builder.end % SEGMENT)).unlink()
     with pytest.raises(MissingSegmentsError, match="durable up to"):
         recover_store(layout)
 
 
-def test_missing_log_is_refused(builder: LogBuilder, tmp_path: Path) -> None:
+def test_missing_log_is_refused(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-25: an unmounted disk must not become an empty store."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
     for path in layout.commit_log.iterdir():
         path.unlink()
@@ -45,18 +43,18 @@ def test_missing_log_is_refused(builder: LogBuilder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_missing_segment_below_is_refused(number: int, builder: LogBuilder, tmp_path: Path) -> None:
+def test_missing_segment_below_is_refused(
+    number: int, builder: LogBuilder, layout: StoreLayout
+) -> None:
     """D-25 K-45"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
     (layout.commit_log / segment_name(number * SEGMENT)).unlink()
     with pytest.raises(MissingSegmentsError):
         recover_store(layout)
 
 
-def test_force_opens_a_log_with_a_gap(builder: LogBuilder, tmp_path: Path) -> None:
+def test_force_opens_a_log_with_a_gap(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-25"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
     (layout.commit_log / segment_name(SEGMENT)).unlink()
     report, log = open_log(layout, force=True, derived_end=0)
@@ -69,10 +67,9 @@ def test_force_opens_a_log_with_a_gap(builder: LogBuilder, tmp_path: Path) -> No
 
 
 def test_forced_open_of_a_lost_log_uses_no_offset_twice(
-    builder: LogBuilder, tmp_path: Path
+    builder: LogBuilder, layout: StoreLayout
 ) -> None:
     """D-25"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
     for path in layout.commit_log.iterdir():
         path.unlink()
@@ -96,9 +93,8 @@ def test_forced_open_of_a_lost_log_uses_no_offset_twice(
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_reading_never_refuses(number: int, builder: LogBuilder, tmp_path: Path) -> None:
+def test_reading_never_refuses(number: int, builder: LogBuilder, layout: StoreLayout) -> None:
     """D-25: and changes nothing."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
     (layout.commit_log / segment_name(number * SEGMENT)).unlink()
     before = image(layout.root)
@@ -108,9 +104,8 @@ def test_reading_never_refuses(number: int, builder: LogBuilder, tmp_path: Path)
     assert image(layout.root) == before
 
 
-def test_segments_below_the_minimum_are_removed(builder: LogBuilder, tmp_path: Path) -> None:
+def test_segments_below_the_minimum_are_removed(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-27: retention was interrupted between its mark and the removal."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60, minimum=2 * SEGMENT, clean=True)
     report = recover_store(layout, clean=True)
     assert report.begin == 2 * SEGMENT
@@ -118,9 +113,8 @@ def test_segments_below_the_minimum_are_removed(builder: LogBuilder, tmp_path: P
     assert names[0] == segment_name(2 * SEGMENT)
 
 
-def test_segments_below_the_minimum_may_be_gone(builder: LogBuilder, tmp_path: Path) -> None:
+def test_segments_below_the_minimum_may_be_gone(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-27: retention was interrupted in the middle of the removal."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60, minimum=2 * SEGMENT, clean=True)
     (layout.commit_log / segment_name(0)).unlink()
     report = recover_store(layout, clean=True)
@@ -141,10 +135,9 @@ def test_segments_below_the_minimum_may_be_gone(builder: LogBuilder, tmp_path: P
     ids=str,
 )
 def test_a_checkpoint_that_contradicts_the_log_is_not_believed(
-    fields: dict[str, int | str], builder: LogBuilder, tmp_path: Path
+    fields: dict[str, int | str], builder: LogBuilder, layout: StoreLayout
 ) -> None:
     """D-02: its checksum is right; what it says would cut records off, or hide them."""
-    layout = builder.write(tmp_path / "s")
     middle = builder.records[3][0]
     values = {name: middle if value == "middle" else int(value) for name, value in fields.items()}
     durable_at(layout, builder, 50, **values)
@@ -154,9 +147,8 @@ def test_a_checkpoint_that_contradicts_the_log_is_not_believed(
     assert served(layout) == starts_of(builder)
 
 
-def test_short_last_file_is_filled_up(builder: LogBuilder, tmp_path: Path) -> None:
+def test_short_last_file_is_filled_up(builder: LogBuilder, layout: StoreLayout) -> None:
     """K-44"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     path = layout.commit_log / segment_name(builder.end - builder.end % SEGMENT)
     path.write_bytes(path.read_bytes()[: builder.end % SEGMENT])
@@ -165,9 +157,8 @@ def test_short_last_file_is_filled_up(builder: LogBuilder, tmp_path: Path) -> No
     assert path.stat().st_size == SEGMENT
 
 
-def test_long_last_file_is_cut_with_a_copy(builder: LogBuilder, tmp_path: Path) -> None:
+def test_long_last_file_is_cut_with_a_copy(builder: LogBuilder, layout: StoreLayout) -> None:
     """K-44 D-21"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     last = builder.end - builder.end % SEGMENT
     path = layout.commit_log / segment_name(last)
@@ -178,9 +169,8 @@ def test_long_last_file_is_cut_with_a_copy(builder: LogBuilder, tmp_path: Path) 
     assert (Path(report.quarantine[0]) / segment_name(last + SEGMENT)).read_bytes() == b"more"
 
 
-def test_empty_last_file_is_removed(builder: LogBuilder, tmp_path: Path) -> None:
+def test_empty_last_file_is_removed(builder: LogBuilder, layout: StoreLayout) -> None:
     """K-44"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     path = layout.commit_log / segment_name(builder.end - builder.end % SEGMENT + SEGMENT)
     path.write_bytes(b"")
@@ -188,9 +178,8 @@ def test_empty_last_file_is_removed(builder: LogBuilder, tmp_path: Path) -> None
     assert not path.exists()
 
 
-def test_short_middle_file_is_refused(builder: LogBuilder, tmp_path: Path) -> None:
+def test_short_middle_file_is_refused(builder: LogBuilder, layout: StoreLayout) -> None:
     """K-44"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     path = layout.commit_log / segment_name(SEGMENT)
     path.write_bytes(path.read_bytes()[:100])
@@ -200,10 +189,9 @@ def test_short_middle_file_is_refused(builder: LogBuilder, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("back", [1, 100, 1500])
 def test_bytes_changed_below_the_durable_offset_discard_our_checkpoint(
-    back: int, builder: LogBuilder, tmp_path: Path
+    back: int, builder: LogBuilder, layout: StoreLayout
 ) -> None:
     """D-02: the last record and the last 4 KiB are compared."""
-    layout = builder.write(tmp_path / "s")
     durable = durable_at(layout, builder, 60)
     log = load_log(layout, "read")
     file = log.find(durable - back)
@@ -215,9 +203,10 @@ def test_bytes_changed_below_the_durable_offset_discard_our_checkpoint(
     assert report.mode == "foreign-unclean"
 
 
-def test_checkpoint_counts_only_when_we_wrote_last(builder: LogBuilder, tmp_path: Path) -> None:
+def test_checkpoint_counts_only_when_we_wrote_last(
+    builder: LogBuilder, layout: StoreLayout
+) -> None:
     """D-01: what is new since then may be another program's."""
-    layout = builder.write(tmp_path / "s")
     durable = durable_at(layout, builder, 40)
     told: list[tuple[int, int]] = []
     report = recover_store(
@@ -228,17 +217,15 @@ def test_checkpoint_counts_only_when_we_wrote_last(builder: LogBuilder, tmp_path
 
 
 def test_checkpoint_of_a_longer_log_names_what_is_missing(
-    builder: LogBuilder, tmp_path: Path
+    builder: LogBuilder, layout: StoreLayout
 ) -> None:
     """D-25: only a warning when another program wrote last: it may have cut the log."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60)
     (layout.commit_log / segment_name(builder.end - builder.end % SEGMENT)).unlink()
     assert recover_store(layout, ours=False).mode == "foreign-unclean"
 
 
-def test_new_checkpoint_speaks_of_the_log(builder: LogBuilder, tmp_path: Path) -> None:
-    layout = builder.write(tmp_path / "s")
+def test_new_checkpoint_speaks_of_the_log(builder: LogBuilder, layout: StoreLayout) -> None:
     report = recover_store(layout, ours=False)
     stored = CheckpointFile(layout.own_checkpoint).load()
     assert stored == report.checkpoint
@@ -248,9 +235,8 @@ def test_new_checkpoint_speaks_of_the_log(builder: LogBuilder, tmp_path: Path) -
     assert recover_store(layout).mode == "unclean"
 
 
-def test_offsets_of_derived_files_are_clamped(builder: LogBuilder, tmp_path: Path) -> None:
+def test_offsets_of_derived_files_are_clamped(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-17: and begin no later than what is durable; beyond it they may lie within a record."""
-    layout = builder.write(tmp_path / "s")
     durable = durable_at(layout, builder, 50, dispatched=builder.end - 1, indexed=builder.end)
     put_bytes(layout, builder.records[-1][0] + 100, b"\xff\xff\xff")
     report = recover_store(layout)

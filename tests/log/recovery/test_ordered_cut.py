@@ -14,8 +14,8 @@ import pytest
 
 import rocketstore
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.ordered_cut import order_cut, ordered_cut
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.recovery.progress import order_cut, ordered_cut
 from rocketstore.tools import verify
 from tests.support.small_store import SMALL, everything, log_bytes, open_small
 
@@ -55,9 +55,14 @@ def _check(root: Path, starts: list[int], kept: int) -> None:
     assert verify(root, **SHAPE).faults == ()
 
 
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    """Nothing is there yet."""
+    return StoreLayout(tmp_path)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 17, 33, COUNT - 1])
-def test_cut_at_a_record(tmp_path: Path, kept: int) -> None:
-    layout = StoreLayout(tmp_path)
+def test_cut_at_a_record(tmp_path: Path, kept: int, layout: StoreLayout) -> None:
     starts = _filled(tmp_path)
     lost = log_bytes(tmp_path)[starts[kept] :]
     order_cut(layout, starts[kept])
@@ -75,8 +80,7 @@ def test_cut_at_a_record(tmp_path: Path, kept: int) -> None:
     _check(tmp_path, starts, kept)
 
 
-def test_cut_at_the_begin_of_a_segment(tmp_path: Path) -> None:
-    layout = StoreLayout(tmp_path)
+def test_cut_at_the_begin_of_a_segment(tmp_path: Path, layout: StoreLayout) -> None:
     starts = _filled(tmp_path)
     [first] = [n for n in range(COUNT) if starts[n] == SMALL["commit_log_file_size_bytes"] * 2]
     order_cut(layout, starts[first])
@@ -84,8 +88,7 @@ def test_cut_at_the_begin_of_a_segment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("off", [-1, 1, 95])
-def test_no_cut_within_a_record(tmp_path: Path, off: int) -> None:
-    layout = StoreLayout(tmp_path)
+def test_no_cut_within_a_record(tmp_path: Path, off: int, layout: StoreLayout) -> None:
     starts = _filled(tmp_path)
     order_cut(layout, starts[20] + off)
     with open_small(tmp_path) as store:
@@ -94,16 +97,16 @@ def test_no_cut_within_a_record(tmp_path: Path, off: int) -> None:
     assert ordered_cut(layout) is None
 
 
-def test_no_cut_beyond_the_log(tmp_path: Path) -> None:
-    layout = StoreLayout(tmp_path)
+def test_no_cut_beyond_the_log(tmp_path: Path, layout: StoreLayout) -> None:
     _filled(tmp_path)
     order_cut(layout, 1 << 40)
     with open_small(tmp_path) as store:
         assert _numbers(store) == list(range(COUNT))
 
 
-def test_reader_of_a_store_that_is_to_be_cut_sees_it_cut(tmp_path: Path) -> None:
-    layout = StoreLayout(tmp_path)
+def test_reader_of_a_store_that_is_to_be_cut_sees_it_cut(
+    tmp_path: Path, layout: StoreLayout
+) -> None:
     starts = _filled(tmp_path)
     order_cut(layout, starts[20])
     before = log_bytes(tmp_path)
@@ -116,8 +119,7 @@ def test_reader_of_a_store_that_is_to_be_cut_sees_it_cut(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"version": 2, "at": 0}', b'{"version": 1, "at": -1}']
 )
-def test_unreadable_order_cuts_nothing(tmp_path: Path, content: bytes) -> None:
-    layout = StoreLayout(tmp_path)
+def test_unreadable_order_cuts_nothing(tmp_path: Path, content: bytes, layout: StoreLayout) -> None:
     _filled(tmp_path)
     layout.cut.write_bytes(content)
     with open_small(tmp_path) as store:

@@ -14,6 +14,7 @@ import pytest
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
+from rocketstore.log.layout.ownership import make_directories
 from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.recovery.quarantine import keep_copy, keep_end_of_file, pieces_of
 
@@ -30,6 +31,20 @@ def segment(
             file.seek(position)
             file.write(data)
     return MappedFile.open(str(path), start, size, "write")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    """Of a store whose log is empty."""
+    layout = StoreLayout(tmp_path / "store")
+    make_directories(layout)
+    return layout
+
+
+@pytest.fixture
+def file(layout: StoreLayout) -> MappedFile:
+    """The first segment."""
+    return segment(layout, 0, {100: b"abc"})
 
 
 def test_pieces_are_what_is_not_zero(layout: StoreLayout) -> None:
@@ -102,8 +117,7 @@ def test_same_bytes_are_kept_once(layout: StoreLayout) -> None:
     assert len(list(layout.quarantine.iterdir())) == 1
 
 
-def test_other_bytes_at_the_same_place_are_kept_too(layout: StoreLayout) -> None:
-    file = segment(layout, 0, {100: b"abc"})
+def test_other_bytes_at_the_same_place_are_kept_too(layout: StoreLayout, file: MappedFile) -> None:
     first = keep_copy(layout, pieces_of([file], 100, SIZE), "a test", {})
     file.write(100, b"xyz")
     second = keep_copy(layout, pieces_of([file], 100, SIZE), "a test", {})
@@ -114,9 +128,10 @@ def test_other_bytes_at_the_same_place_are_kept_too(layout: StoreLayout) -> None
     assert (Path(second) / segment_name(100)).read_bytes() == b"xyz"
 
 
-def test_unfinished_copy_is_made_anew(layout: StoreLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_copy_is_made_anew(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, file: MappedFile
+) -> None:
     """Without a manifest it proves nothing."""
-    file = segment(layout, 0, {100: b"abc"})
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -132,10 +147,9 @@ def test_unfinished_copy_is_made_anew(layout: StoreLayout, monkeypatch: pytest.M
 
 
 def test_a_kill_at_any_step_leaves_a_whole_manifest_or_none(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, file: MappedFile
 ) -> None:
     """One without its content counts as a copy that is finished, and nothing removes it."""
-    file = segment(layout, 0, {100: b"abc"})
     steps = 0
     while True:
         left = steps
@@ -179,9 +193,8 @@ def test_a_link_in_quarantine_is_no_unfinished_copy(layout: StoreLayout, tmp_pat
 
 
 def test_full_disk_says_what_was_to_be_kept(
-    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, file: MappedFile
 ) -> None:
-    file = segment(layout, 0, {100: b"abc"})
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
@@ -216,9 +229,8 @@ def test_the_end_of_a_long_file_costs_what_it_holds(layout: StoreLayout) -> None
         assert file.read(8) == b"far away"
 
 
-def test_copies_belong_to_the_owner_of_the_log(layout: StoreLayout) -> None:
+def test_copies_belong_to_the_owner_of_the_log(layout: StoreLayout, file: MappedFile) -> None:
     """D-09"""
-    file = segment(layout, 0, {100: b"abc"})
     (layout.commit_log / segment_name(0)).chmod(0o640)
     kept = keep_copy(layout, pieces_of([file], 100, SIZE), "a test", {})
     assert kept is not None

@@ -6,7 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
-from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.recovery.recovery import Marks, RecoveryReport, recover
 from tests.support.log_store import (
     SEGMENT,
@@ -22,8 +22,7 @@ from tests.support.log_store import (
 )
 
 
-def test_log_without_a_fault_keeps_every_record(builder: LogBuilder, tmp_path: Path) -> None:
-    layout = builder.write(tmp_path / "s")
+def test_log_without_a_fault_keeps_every_record(builder: LogBuilder, layout: StoreLayout) -> None:
     durable_at(layout, builder, 20)
     report = recover_store(layout)
     assert (report.mode, report.end, report.damage, report.cut) == (
@@ -37,18 +36,16 @@ def test_log_without_a_fault_keeps_every_record(builder: LogBuilder, tmp_path: P
     assert served(layout, access="private") == starts_of(builder)
 
 
-def test_scan_begins_at_the_durable_offset(builder: LogBuilder, tmp_path: Path) -> None:
+def test_scan_begins_at_the_durable_offset(builder: LogBuilder, layout: StoreLayout) -> None:
     """The prefix is not read again: D is the only thing that bounds the work."""
-    layout = builder.write(tmp_path / "s")
     durable = durable_at(layout, builder, 40)
     report = recover_store(layout)
     assert report.start == durable
     assert report.scanned_records == 20
 
 
-def test_scan_begins_where_dispatch_does(builder: LogBuilder, tmp_path: Path) -> None:
+def test_scan_begins_where_dispatch_does(builder: LogBuilder, layout: StoreLayout) -> None:
     """S001-38: dispatch walks without checksums, so damage in front of it has to be known."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 40, dispatched=builder.records[10][0])
     put_bytes(layout, builder.records[20][0] + 90, b"\xff\xff")
     report = recover_store(layout)
@@ -56,25 +53,24 @@ def test_scan_begins_where_dispatch_does(builder: LogBuilder, tmp_path: Path) ->
     assert [(d.start, d.end) for d in report.damage] == [builder.records[20]]
 
 
-def test_clean_log_is_not_read(builder: LogBuilder, tmp_path: Path) -> None:
+def test_clean_log_is_not_read(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-03"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60, clean=True)
     put_bytes(layout, builder.records[30][0] + 90, b"\xff\xff")
     report = recover_store(layout, clean=True)
     assert (report.mode, report.end, report.scanned_records) == ("clean", builder.end, 0)
 
 
-def test_clean_mark_with_an_abort_file_is_a_crash(builder: LogBuilder, tmp_path: Path) -> None:
+def test_clean_mark_with_an_abort_file_is_a_crash(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-03"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 60, clean=True)
     assert recover_store(layout, clean=False).mode == "unclean"
 
 
-def test_clean_mark_with_bytes_behind_it_is_a_crash(builder: LogBuilder, tmp_path: Path) -> None:
+def test_clean_mark_with_bytes_behind_it_is_a_crash(
+    builder: LogBuilder, layout: StoreLayout
+) -> None:
     """D-03"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 58, clean=True)
     report = recover_store(layout, clean=True)
     assert (report.mode, report.end) == ("unclean", builder.end)
@@ -87,9 +83,8 @@ def test_new_store_is_empty(tmp_path: Path) -> None:
     assert report.checkpoint is not None
 
 
-def test_record_cut_at_any_byte_leaves_the_prefix(builder: LogBuilder, tmp_path: Path) -> None:
+def test_record_cut_at_any_byte_leaves_the_prefix(builder: LogBuilder, layout: StoreLayout) -> None:
     """S001-28"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 55)
     whole = b"".join(builder.segments[start] for start in sorted(builder.segments))
     last_segment = builder.end - builder.end % SEGMENT
@@ -120,9 +115,8 @@ def test_log_cut_at_any_byte_leaves_a_prefix(
         assert served(layout) == expected, cut
 
 
-def test_torn_tail_is_cut_on_disk(builder: LogBuilder, tmp_path: Path) -> None:
+def test_torn_tail_is_cut_on_disk(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-21 D-22: zeros stand where it was, its bytes are in quarantine."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     start, end = builder.records[-1]
     put_bytes(layout, start + 100, b"\xff\xff\xff")
@@ -137,10 +131,9 @@ def test_torn_tail_is_cut_on_disk(builder: LogBuilder, tmp_path: Path) -> None:
 
 
 def test_garbage_behind_the_end_is_cut(
-    builder: LogBuilder, tmp_path: Path, rng: random.Random
+    builder: LogBuilder, rng: random.Random, layout: StoreLayout
 ) -> None:
     """D-08"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     at = rng.randrange(builder.end, builder.end - builder.end % SEGMENT + SEGMENT - 64)
     put_bytes(layout, at, b"\x01" + rng.randbytes(50))
@@ -150,9 +143,8 @@ def test_garbage_behind_the_end_is_cut(
     assert tail_is_zero(layout, builder.end)
 
 
-def test_garbage_in_later_files_goes_with_them(builder: LogBuilder, tmp_path: Path) -> None:
+def test_garbage_in_later_files_goes_with_them(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-21"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     later = builder.end - builder.end % SEGMENT + SEGMENT
     (layout.commit_log / segment_name(later)).write_bytes(b"garbage".ljust(SEGMENT, b"\0"))
@@ -162,9 +154,8 @@ def test_garbage_in_later_files_goes_with_them(builder: LogBuilder, tmp_path: Pa
     assert (Path(report.quarantine[0]) / segment_name(later)).read_bytes() == b"garbage"
 
 
-def test_unused_files_are_removed(builder: LogBuilder, tmp_path: Path) -> None:
+def test_unused_files_are_removed(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-07"""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 50)
     later = builder.end - builder.end % SEGMENT + SEGMENT
     for number in range(2):
@@ -174,9 +165,8 @@ def test_unused_files_are_removed(builder: LogBuilder, tmp_path: Path) -> None:
     assert len(list(layout.commit_log.iterdir())) == len(builder.segments)
 
 
-def test_removed_segments_lose_their_second_names(builder: LogBuilder, tmp_path: Path) -> None:
+def test_removed_segments_lose_their_second_names(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-05: else the next open would bring them back."""
-    layout = builder.write(tmp_path / "s")
     durable_at(layout, builder, 10)
     last = builder.end - builder.end % SEGMENT
     (layout.live / segment_name(last)).hardlink_to(layout.commit_log / segment_name(last))
@@ -199,8 +189,7 @@ def test_report_is_told_to_operators(builder: LogBuilder, tmp_path: Path) -> Non
     assert "checkpoint" not in repr(report)
 
 
-def test_progress_reaches_the_end(builder: LogBuilder, tmp_path: Path) -> None:
-    layout = builder.write(tmp_path / "s")
+def test_progress_reaches_the_end(layout: StoreLayout) -> None:
     log = load_log(layout, "private")
     told: list[tuple[str, int, int]] = []
     report: RecoveryReport = recover(

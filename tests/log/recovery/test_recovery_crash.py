@@ -108,9 +108,10 @@ def test_crash_at_any_step_of_a_cut_ends_in_the_same_state(
     assert steps > 15
 
 
-def test_begun_cut_is_finished_where_it_was_decided(builder: LogBuilder, tmp_path: Path) -> None:
+def test_begun_cut_is_finished_where_it_was_decided(
+    builder: LogBuilder, layout: StoreLayout
+) -> None:
     """D-22: valid records behind the mark are not the log. None of them begins there."""
-    layout = builder.write(tmp_path / "s")
     end = durable_at(layout, builder, 50, cut=builder.records[49][1])
     put_bytes(layout, builder.records[50][0] + 95, b"\xee")
     report = recover_store(layout)
@@ -123,10 +124,9 @@ def test_begun_cut_is_finished_where_it_was_decided(builder: LogBuilder, tmp_pat
 
 @pytest.mark.parametrize("count", [0, 12, 50])
 def test_no_cut_is_finished_at_a_whole_record(
-    count: int, builder: LogBuilder, tmp_path: Path
+    count: int, builder: LogBuilder, layout: StoreLayout
 ) -> None:
     """D-22: no recovery decides one there, so it costs nothing that was acknowledged."""
-    layout = builder.write(tmp_path / "s")
     if count:
         end = durable_at(layout, builder, count, cut=builder.records[count - 1][1])
     else:
@@ -138,9 +138,8 @@ def test_no_cut_is_finished_at_a_whole_record(
     assert (report.checkpoint.cut, report.checkpoint.flushed) == (-1, builder.end)
 
 
-def test_no_cut_is_finished_at_a_blank(builder: LogBuilder, tmp_path: Path) -> None:
+def test_no_cut_is_finished_at_a_blank(builder: LogBuilder, layout: StoreLayout) -> None:
     """D-22: the log goes on in the next segment."""
-    layout = builder.write(tmp_path / "s")
     ends = {end for _, end in builder.records}
     last = max(end for end in ends if end < SEGMENT)
     durable_at(layout, builder, sorted(ends).index(last) + 1, cut=last)

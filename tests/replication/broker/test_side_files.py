@@ -14,7 +14,7 @@ import pytest
 
 import rocketstore
 from rocketstore import ConfigError, ReplicaStoreError, ReplicationError, Store
-from rocketstore.log.layout.json_files import read_json
+from rocketstore.log.layout.state_files import read_json
 from rocketstore.replication import BrokerFiles, Replica, promote
 from rocketstore.values.bounded_json import LIMITS, Limits
 from tests.replication.broker.broker_like import BrokerLike, json_frame

@@ -92,8 +92,8 @@ def test_a_log_that_is_cut_while_it_is_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a replica opens again, which its master cuts: it grows beyond the place before the run ends."""
-    from rocketstore.log.layout.ordered_cut import order_cut
     from rocketstore.log.layout.paths import StoreLayout
+    from rocketstore.log.recovery.progress import order_cut
     from rocketstore.spark.jobs.parquet_files import Target
 
     put(tmp_path, 20)

@@ -19,17 +19,11 @@ from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.journal import Journal, sink_directory
 from rocketstore.tools import verify
-from tests.spark.staged import killed_at, stage_bodies
+from tests.spark.staged import killed_at, make, stage_bodies
 from tests.support.verifying import faults
 
-SMALL = {"commit_log_file_size_bytes": 16 * 1024, "consume_queue_file_size_bytes": 200}
 STEPS = ("locked", "checked", "begun", "appended 0", "appended 3", "flushed", "noted", "discarded")
 RESUMED_STEPS = ("locked", "resumed", "appended 4", "flushed", "noted", "discarded")
-
-
-def make(root: Path) -> None:
-    with rocketstore.open(root, durability="os", index_enabled=False, **SMALL) as store:
-        store.writer("t", queue_id=0).put(b"first")
 
 
 def log_of(root: Path) -> list[bytes]:
@@ -44,10 +38,8 @@ def some_bodies(rng: random.Random, name: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at_each_step_and_done_again(tmp_path: Path, rng: random.Random, step: str) -> None:
+def test_killed_at_each_step_and_done_again(root: Path, rng: random.Random, step: str) -> None:
     """The second try is Spark's: the same version, staged anew. Every message once, in order."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 75)
     first = [stage_bodies(root, "1", bodies[:40]), stage_bodies(root, "2", bodies[40:])]
     assert killed_at(step, root, "query", 7, first)
@@ -64,12 +56,8 @@ def test_killed_at_each_step_and_done_again(tmp_path: Path, rng: random.Random, 
 
 
 @pytest.mark.parametrize("step", RESUMED_STEPS)
-def test_killed_again_while_the_rest_is_appended(
-    tmp_path: Path, rng: random.Random, step: str
-) -> None:
+def test_killed_again_while_the_rest_is_appended(root: Path, rng: random.Random, step: str) -> None:
     """Another writer puts messages between the deaths: they are neither lost nor taken for ours."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 75)
     assert killed_at("appended 2", root, "query", 0, [stage_bodies(root, "1", bodies)])
     with rocketstore.open(root, durability="os") as store:
@@ -87,9 +75,7 @@ def test_killed_again_while_the_rest_is_appended(
     assert faults(verify(root)) == []
 
 
-def test_a_committed_version_is_not_appended_again(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_a_committed_version_is_not_appended_again(root: Path) -> None:
     assert commit(str(root), "q", 3, [stage_bodies(root, "1", [b"a", b"b"])])
     for version in (3, 2, 0):
         assert not commit(str(root), "q", version, [stage_bodies(root, "2", [b"a", b"b"])])
@@ -101,9 +87,7 @@ def test_a_committed_version_is_not_appended_again(tmp_path: Path) -> None:
     assert commits[0]["end"] <= commits[1]["begin"] < commits[1]["end"]
 
 
-def test_a_store_held_elsewhere_is_named(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_a_store_held_elsewhere_is_named(root: Path) -> None:
     staged = stage_bodies(root, "1", [b"a"])
     with (
         rocketstore.open(root, durability="os"),
@@ -116,11 +100,9 @@ def test_a_store_held_elsewhere_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("when", ["before", "pending"])
 @pytest.mark.parametrize("fault", ["gone", "cut", "changed"])
 def test_staged_files_that_are_not_as_written_are_refused(
-    tmp_path: Path, fault: str, when: str
+    root: Path, fault: str, when: str
 ) -> None:
     """Nothing is appended beyond the fault, and the next try says the same: no silent loss."""
-    root = tmp_path / "s"
-    make(root)
     bodies = [b"%d" % n for n in range(40)]
     staged = stage_bodies(root, "1", bodies)
     if when == "pending":
@@ -153,19 +135,15 @@ def test_a_store_that_lost_its_end_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff"])
-def test_a_damaged_journal_is_named(tmp_path: Path, content: bytes) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_a_damaged_journal_is_named(root: Path, content: bytes) -> None:
     commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x"])])
     next((sink_directory(root) / "writers").glob("*.json")).write_bytes(content)
     with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
         commit(str(root), "q", 0, [stage_bodies(root, "2", [b"x"])])
 
 
-def test_a_body_that_the_store_does_not_take_is_refused(tmp_path: Path) -> None:
+def test_a_body_that_the_store_does_not_take_is_refused(root: Path) -> None:
     """Files of 16 KiB: nothing is appended, and the next commit is not held up."""
-    root = tmp_path / "s"
-    make(root)
     staged = stage_bodies(root, "1", [b"x", bytes(20_000)])
     for known in (20_000, 0):  # 0: a task of an older release does not say it
         file = dataclasses.replace(staged, largest_body=known)
@@ -176,10 +154,8 @@ def test_a_body_that_the_store_does_not_take_is_refused(tmp_path: Path) -> None:
     assert log_of(root) == [b"first", b"y"]
 
 
-def test_a_store_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark keeps the text of an error alone. The next one finishes the commit."""
-    root = tmp_path / "s"
-    make(root)
     staged = stage_bodies(root, "1", [b"a", b"b"])
 
     def fail(*_: object, **__: object) -> None:
@@ -205,9 +181,7 @@ def test_a_body_larger_than_the_default_is_appended(tmp_path: Path) -> None:
     assert [len(body) for body in log_of(root)] == [5 << 20]
 
 
-def test_orphans_go_when_they_are_old(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_orphans_go_when_they_are_old(root: Path) -> None:
     staged = Path(stage_bodies(root, "1", [b"x"]).path)
     assert remove_orphans(str(root)) == 0
     assert remove_orphans(str(root), age_s=-60) == 1
@@ -240,9 +214,7 @@ def test_what_is_noted_of_a_commit_under_way_stays(tmp_path: Path) -> None:
     assert remove_orphans(str(root), age_s=-60) == 1
 
 
-def test_nothing_is_an_orphan_where_the_commit_under_way_cannot_be_read(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_nothing_is_an_orphan_where_the_commit_under_way_cannot_be_read(root: Path) -> None:
     staged = Path(stage_bodies(root, "1", [b"x"]).path)
     (sink_directory(root) / "pending.json").write_text("{")
     assert remove_orphans(str(root), age_s=-60) == 0
@@ -270,12 +242,10 @@ def test_orphans_of_every_kind(tmp_path: Path) -> None:
 
 
 def test_no_commit_fails_for_what_cannot_be_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a staging directory of several users files belong to others. It was committed all the same: who
     wrote it again would have it twice."""
-    root = tmp_path / "s"
-    make(root)
     staged, other = stage_bodies(root, "1", [b"a"]), stage_bodies(root, "2", [b"b"])
     unlink = os.unlink
 
@@ -294,11 +264,9 @@ def test_no_commit_fails_for_what_cannot_be_removed(
 
 
 def test_a_directory_that_goes_while_it_is_cleaned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of another write has just removed its own."""
-    root = tmp_path / "s"
-    make(root)
     run = Path(stage_bodies(root, "1", [b"a"]).path).parent
     listed = Path.iterdir
 
@@ -312,9 +280,7 @@ def test_a_directory_that_goes_while_it_is_cleaned(
     assert not run.exists()
 
 
-def test_destroy_takes_the_sink_with_it(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_destroy_takes_the_sink_with_it(root: Path) -> None:
     commit(str(root), "q", 0, [stage_bodies(root, "1", [b"x"])])
     with rocketstore.open(root) as store:
         store.destroy()
@@ -357,11 +323,9 @@ def test_stores_that_share_a_staging_path_keep_their_frames(
 
 
 def test_what_was_trimmed_before_it_was_finished_is_not_written_again(
-    tmp_path: Path, rng: random.Random
+    root: Path, rng: random.Random
 ) -> None:
     """Nobody can tell how much of it was in the log: readers may have had it."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 300)
     assert killed_at("appended 25", root, "query", 0, [stage_bodies(root, "1", bodies)])
     with rocketstore.open(root, durability="os") as store:
@@ -377,10 +341,8 @@ def test_what_was_trimmed_before_it_was_finished_is_not_written_again(
     assert log_of(root) == [*before, b"more"]
 
 
-def test_writes_without_a_name_are_forgotten_after_a_week(tmp_path: Path) -> None:
+def test_writes_without_a_name_are_forgotten_after_a_week(root: Path) -> None:
     """Each has a file of its own; those that somebody named stay, for they may be written again."""
-    root = tmp_path / "s"
-    make(root)
     named = ["etl", "batch-7", f"etl-batch-{uuid.uuid4()}"]
     for number, writer in enumerate([*named, f"batch-{uuid.uuid4()}", f"batch-{uuid.uuid4()}"]):
         assert commit(str(root), writer, 0, [stage_bodies(root, f"{number}", [b"x"])])

@@ -1,9 +1,10 @@
-"""State files of the sink that somebody else wrote: an error with a code, and nothing outside changes."""
+"""State files of the sink that earlier versions wrote, which are finished, or somebody else: an error with a code."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import time
 import zlib
 from pathlib import Path
@@ -16,10 +17,10 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.handover import TakenCommit
-from rocketstore.spark.sink.journal import Journal, file_name, sink_directory
+from rocketstore.spark.sink.journal import Journal, Staged, file_name, sink_directory
 from rocketstore.spark.sink.shards import shard_paths
-from tests.spark.sink.test_committer import log_of, make
-from tests.spark.staged import stage_bodies
+from tests.spark.sink.test_committer import log_of, some_bodies
+from tests.spark.staged import make, stage_bodies
 
 SECRET = b"precious " * 20
 
@@ -184,3 +185,72 @@ def test_what_is_sound_is_still_taken(root: Path) -> None:
     assert not commit(str(root), "q", 0, [])
     with rocketstore.open(root, "r") as store:
         assert [m.body for m in store.consumer("t", queue_id=1)] == [b"y"]
+
+
+#: What later versions put into `pending.json`, of the commit and of each of its files.
+ADDED = ("mixed", "largest_body")
+
+
+def as_first(file: Staged) -> dict[str, Any]:
+    """A staged file as the first version named it."""
+    return {"path": file.path, "rows": file.rows, "chunks": [list(chunk) for chunk in file.chunks]}
+
+
+def begun(begin: int, files: list[Staged], **more: Any) -> str:
+    """The whole file as the first version wrote it, one value after the other."""
+    return json.dumps(
+        {
+            "format": 1,
+            "writer": "etl",
+            "version": 7,
+            "begin": begin,
+            "files": [as_first(file) for file in files],
+            "present": 0,
+            **more,
+        }
+    )
+
+
+@pytest.mark.parametrize("appended", [0, 2, 3, 7])
+@pytest.mark.parametrize("more", [{}, {"mixed": False}], ids=["first", "with mixed"])
+def test_a_commit_that_was_begun_is_finished(
+    root: Path, rng: random.Random, appended: int, more: dict[str, Any]
+) -> None:
+    """`appended`: chunks that were in the log when its committer died, of three and four."""
+    bodies = some_bodies(rng, "a", 70)
+    files = [stage_bodies(root, "1", bodies[:30]), stage_bodies(root, "2", bodies[30:])]
+    with rocketstore.open(root, durability="os") as store:
+        begin, left = store.end_offset, appended
+        for file in files:
+            content, place = Path(file.path).read_bytes(), 0
+            for size, _, _ in file.chunks[: max(0, left)]:
+                store.put_frames(content[place : place + size])
+                place += size
+            left -= len(file.chunks)
+    text = begun(begin, files, **more)
+    assert not any(name in text for name in ADDED if name not in more)
+    (sink_directory(root) / "pending.json").write_text(text)
+    assert commit(str(root), "next", 0, [stage_bodies(root, "3", [b"next"])])
+    assert log_of(root) == [b"first", *bodies, b"next"]
+    assert Journal(root).pending() is None
+    assert [(c["version"], c["rows"]) for c in Journal(root).commits("etl")] == [(7, 70)]
+    assert not any(Path(file.path).exists() for file in files)
+    again = [stage_bodies(root, "4", bodies)]
+    assert not commit(str(root), "etl", 7, again)
+    assert log_of(root) == [b"first", *bodies, b"next"]
+
+
+@pytest.mark.parametrize("gone", ["writer", "version", "begin", "files", "present"])
+def test_a_journal_without_something_is_named(root: Path, gone: str) -> None:
+    """A plain KeyError came out of it."""
+    found = json.loads(begun(0, [stage_bodies(root, "1", [b"a"])]))
+    del found[gone]
+    (sink_directory(root) / "pending.json").write_text(json.dumps(found))
+    with pytest.raises(SparkFaceError, match=rf"RS_JOURNAL_DAMAGED\] .*pending.json: .*{gone}"):
+        commit(str(root), "etl", 8, [stage_bodies(root, "2", [b"b"])])
+    (sink_directory(root) / "pending.json").unlink()
+    assert commit(str(root), "etl", 8, [stage_bodies(root, "2", [b"b"])])
+    for broken in ({"format": 1, "writer": "etl"}, {"format": 1, "commits": [{"version": 1}]}, [1]):
+        next((sink_directory(root) / "writers").glob("*.json")).write_text(json.dumps(broken))
+        with pytest.raises(SparkFaceError, match=r"RS_JOURNAL_DAMAGED\] .*writers"):
+            commit(str(root), "etl", 9, [stage_bodies(root, "3", [b"c"])])

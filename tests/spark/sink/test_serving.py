@@ -25,7 +25,7 @@ from rocketstore.spark.sink.store_access import is_served, journal_lock
 from rocketstore.tools import verify
 from tests.spark.asking import PATIENCE_S, Asker, Gate
 from tests.spark.owner import owner
-from tests.spark.sink.test_committer import log_of, make, some_bodies
+from tests.spark.sink.test_committer import log_of, some_bodies
 from tests.spark.staged import killed_at, stage_bodies
 from tests.support.forking import fork
 from tests.support.verifying import faults
@@ -56,11 +56,9 @@ def check(root: Path, bodies: list[bytes], version: int) -> None:
 
 @pytest.mark.parametrize("durability", ["os", "disk", "memory"])
 def test_a_commit_is_appended_by_who_has_the_store(
-    tmp_path: Path, rng: random.Random, durability: str
+    root: Path, rng: random.Random, durability: str
 ) -> None:
     """Several commits, with messages of the owner between them and between their frames."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 300)
     with owner(root, durability=durability) as running:
         for version in range(3):
@@ -73,10 +71,8 @@ def test_a_commit_is_appended_by_who_has_the_store(
     assert list((sink_directory(root) / "staging").rglob("*.frames")) == []
 
 
-def test_many_sinks_at_once_and_an_owner_that_dies(tmp_path: Path, rng: random.Random) -> None:
+def test_many_sinks_at_once_and_an_owner_that_dies(root: Path, rng: random.Random) -> None:
     """Each writer's versions once and in order, though one owner dies over them and another comes."""
-    root = tmp_path / "s"
-    make(root)
     wanted = {f"w{n}": [some_bodies(rng, f"w{n}-{v}", 30) for v in range(3)] for n in range(4)}
     staged = {
         writer: [stage_bodies(root, f"{writer}-{n}", bodies) for n, bodies in enumerate(versions)]
@@ -111,10 +107,8 @@ def test_many_sinks_at_once_and_an_owner_that_dies(tmp_path: Path, rng: random.R
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_the_owner_dies_at_each_step(tmp_path: Path, rng: random.Random, step: str) -> None:
+def test_the_owner_dies_at_each_step(root: Path, rng: random.Random, step: str) -> None:
     """The sink that waits takes the store itself and finishes what was begun."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 75)
     with owner(root, step) as running:
         commit(str(root), "query", 0, [stage_bodies(root, "1", bodies)], lock_timeout_s=PATIENCE_S)
@@ -126,11 +120,9 @@ def test_the_owner_dies_at_each_step(tmp_path: Path, rng: random.Random, step: s
 
 @pytest.mark.parametrize("step", STEPS)
 def test_owner_and_sink_die_and_another_owner_comes(
-    tmp_path: Path, rng: random.Random, step: str
+    root: Path, rng: random.Random, step: str
 ) -> None:
     """What the first owner had taken is finished by the next; the same version again changes nothing."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 75)
     with owner(root, step) as first:
         with pytest.raises(SystemExit):
@@ -152,9 +144,7 @@ def leave(step: str) -> None:
         raise SystemExit
 
 
-def test_a_sink_that_dies_after_handing_in(tmp_path: Path, rng: random.Random) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_a_sink_that_dies_after_handing_in(root: Path, rng: random.Random) -> None:
     bodies = some_bodies(rng, "a", 40)
     first, again = [stage_bodies(root, "1", bodies)], [stage_bodies(root, "2", bodies)]
     with owner(root) as running:
@@ -165,10 +155,8 @@ def test_a_sink_that_dies_after_handing_in(tmp_path: Path, rng: random.Random) -
     check(root, bodies, 0)
 
 
-def test_a_request_that_is_handed_in_twice(tmp_path: Path, rng: random.Random) -> None:
+def test_a_request_that_is_handed_in_twice(root: Path, rng: random.Random) -> None:
     """The same files under two names, as when a directory is restored."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 40)
     staged = [stage_bodies(root, "1", bodies)]
     requests = [Request(str(root), "query", 0, staged) for _ in range(2)]
@@ -180,10 +168,8 @@ def test_a_request_that_is_handed_in_twice(tmp_path: Path, rng: random.Random) -
     check(root, bodies, 0)
 
 
-def test_what_is_not_taken_in_time_is_withdrawn(tmp_path: Path) -> None:
+def test_what_is_not_taken_in_time_is_withdrawn(root: Path) -> None:
     """Either appended or withdrawn: afterwards nobody appends it, and a new try does."""
-    root = tmp_path / "s"
-    make(root)
     gate = Gate("begun")
     with rocketstore.open(root, durability="os") as store, StoreServer(store, on_step=gate):
         first = Asker(root, 0, [stage_bodies(root, "1", [b"a"])], lock_timeout_s=PATIENCE_S)
@@ -200,10 +186,8 @@ def test_what_is_not_taken_in_time_is_withdrawn(tmp_path: Path) -> None:
     check(root, [b"a", b"c"], 1)
 
 
-def test_what_was_taken_is_not_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_taken_is_not_withdrawn(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However late it is; an owner that shows no sign of life is given up, the frames are not."""
-    root = tmp_path / "s"
-    make(root)
     staged = [stage_bodies(root, "1", [b"a"])]
     request = Request(str(root), "query", 0, staged)
     request.hand_in()
@@ -220,10 +204,8 @@ def test_what_was_taken_is_not_withdrawn(tmp_path: Path, monkeypatch: pytest.Mon
     check(root, [b"a"], 0)
 
 
-def test_the_owner_ends_while_a_request_waits(tmp_path: Path) -> None:
+def test_the_owner_ends_while_a_request_waits(root: Path) -> None:
     """Nobody has taken it: the sink takes the store, once it is closed."""
-    root = tmp_path / "s"
-    make(root)
     gate = Gate("taken")
     store = rocketstore.open(root, durability="os")
     serving = StoreServer(store, on_step=gate)
@@ -245,11 +227,9 @@ def test_the_owner_ends_while_a_request_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["taken", "begun", "appended 1", "flushed"])
 def test_the_store_is_closed_in_the_middle_of_a_commit(
-    tmp_path: Path, rng: random.Random, step: str
+    root: Path, rng: random.Random, step: str
 ) -> None:
     """The sink waits for the thread that served before it touches the journal."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 75)
     gate = Gate(step)
     store = rocketstore.open(root, durability="os")
@@ -264,9 +244,7 @@ def test_the_store_is_closed_in_the_middle_of_a_commit(
     check(root, bodies, 0)
 
 
-def test_an_owner_that_cannot_append_says_so(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_an_owner_that_cannot_append_says_so(root: Path) -> None:
     with rocketstore.open(root, durability="os") as store, serve(store) as serving:
         lost = stage_bodies(root, "1", [b"a"])
         Path(lost.path).unlink()
@@ -282,9 +260,7 @@ def test_an_owner_that_cannot_append_says_so(tmp_path: Path) -> None:
     check(root, [b"a"], 0)
 
 
-def test_a_body_beyond_the_limit_of_the_owner_is_refused(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_a_body_beyond_the_limit_of_the_owner_is_refused(root: Path) -> None:
     small = {"durability": "os", "max_message_size_bytes": 1000}
     with rocketstore.open(root, **small) as store, serve(store):  # type: ignore[arg-type]
         staged = dataclasses.replace(stage_bodies(root, "1", [bytes(1001)]), largest_body=1001)
@@ -295,10 +271,8 @@ def test_a_body_beyond_the_limit_of_the_owner_is_refused(tmp_path: Path) -> None
 
 
 def test_only_a_store_that_is_open_for_writing_is_served_and_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "s"
-    make(root)
     with rocketstore.open(root, "r") as store, pytest.raises(StoreReadOnlyError):
         serve(store)
     with rocketstore.open(root, durability="os") as store:
@@ -310,10 +284,8 @@ def test_only_a_store_that_is_open_for_writing_is_served_and_once(
         assert not is_served(str(root))
 
 
-def test_a_forked_child_does_not_serve(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_serve(root: Path) -> None:
     """Nor does it keep the lock when its parent has ended."""
-    root = tmp_path / "s"
-    make(root)
     reading, writing = os.pipe()
     with rocketstore.open(root, durability="os") as store:
         with serve(store):
@@ -329,9 +301,7 @@ def test_a_forked_child_does_not_serve(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_thread_that_fails_is_heard_of(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    make(root)
+def test_a_thread_that_fails_is_heard_of(root: Path) -> None:
 
     def fail(step: str) -> None:
         raise ZeroDivisionError(step)
@@ -348,10 +318,8 @@ def test_a_thread_that_fails_is_heard_of(tmp_path: Path) -> None:
     check(root, [b"a"], 0)
 
 
-def test_a_write_that_is_given_up_keeps_what_was_begun(tmp_path: Path, rng: random.Random) -> None:
+def test_a_write_that_is_given_up_keeps_what_was_begun(root: Path, rng: random.Random) -> None:
     """Spark drops the files of a commit that failed; one that was begun still needs them."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 75)
     staged = [stage_bodies(root, "1", bodies)]
     assert killed_at("appended 3", root, "query", 0, staged)
@@ -364,12 +332,8 @@ def test_a_write_that_is_given_up_keeps_what_was_begun(tmp_path: Path, rng: rand
     check(root, bodies, 0)
 
 
-def test_a_message_of_the_owner_is_not_taken_for_a_frame(
-    tmp_path: Path, rng: random.Random
-) -> None:
+def test_a_message_of_the_owner_is_not_taken_for_a_frame(root: Path, rng: random.Random) -> None:
     """Bodies of the owner that stand in frames, too: other born times tell them apart."""
-    root = tmp_path / "s"
-    make(root)
     bodies = some_bodies(rng, "a", 60)
     gate = Gate("appended 2")
     store = rocketstore.open(root, durability="os")

@@ -13,9 +13,9 @@ import pytest
 import rocketstore
 from rocketstore.spark import serve
 from rocketstore.spark.sink.commit import commit
-from tests.spark.sink.test_committer import make, some_bodies
+from tests.spark.sink.test_committer import some_bodies
 from tests.spark.sink.test_serving import check
-from tests.spark.staged import stage_bodies
+from tests.spark.staged import make, stage_bodies
 
 
 @pytest.mark.parametrize("failing", ["rename", "answer", "look"])

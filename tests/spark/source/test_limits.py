@@ -20,10 +20,10 @@ BODY = 1000
 def places(tmp_path: Path) -> list[tuple[int, int]]:
     """(begin, end) of the records of a store with several segments and blanks."""
     with rocketstore.open(
-        tmp_path / "s", durability="os", commit_log_file_size_bytes=64 << 10, index_enabled=False
+        tmp_path / "s", durability="os", commit_log_file_size_bytes=16 << 10, index_enabled=False
     ) as store:
         writer = store.writer("t")
-        put = [writer.put(bytes([65 + number % 26]) * BODY) for number in range(150)]
+        put = [writer.put(bytes([65 + number % 26]) * BODY) for number in range(40)]
         return [(result.physical_offset, result.end_offset) for result in put]
 
 
@@ -47,7 +47,7 @@ def drained(root: Path, start: int | None = None, **options: str) -> tuple[list[
 
 
 @pytest.mark.parametrize(
-    ("records", "more"), [(0, 1), (0, 2), (0.5, 0), (1, -1), (1, 0), (1, 1), (2, 0), (60, 0)]
+    ("records", "more"), [(0, 1), (0, 2), (0.5, 0), (1, -1), (1, 0), (1, 1), (2, 0), (14, 0)]
 )
 def test_at_least_one_record_a_batch(
     tmp_path: Path, places: list[tuple[int, int]], records: float, more: int
@@ -61,7 +61,7 @@ def test_at_least_one_record_a_batch(
 
 
 def test_records_of_all_sizes(tmp_path: Path, rng: random.Random) -> None:
-    messages = make_store(tmp_path / "s", rng, 300)
+    messages = make_store(tmp_path / "s", rng, 150)
     for most in (1, rng.randrange(2, 600), rng.randrange(600, 2000)):
         found, _ = drained(tmp_path / "s", maxBytesPerTrigger=str(most))
         assert found == [m.physical_offset for m in messages], most
@@ -80,7 +80,7 @@ def test_checkpoints_within_a_record_go_on_behind_it(
 ) -> None:
     """An earlier release cut there, and had given the record out."""
     root = tmp_path / "s"
-    for number in (0, 3, 70, len(places) - 2):
+    for number in (0, 30, len(places) - 2):
         begin, end = places[number]
         for inside in (begin + 1, begin + 4, end - 1):
             for options in ({}, {"maxBytesPerTrigger": "1"}, {"failOnDataLoss": "false"}):

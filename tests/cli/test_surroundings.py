@@ -1,9 +1,11 @@
-"""Standard input, output and error that are closed, full, or without a reader."""
+"""What surrounds a command: streams that are closed or full, a locale that is not UTF-8, signals that end it."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 
 import rocketstore
 from rocketstore.cli import exit_codes
+from rocketstore.cli.commands.bench import scratch_directory
 from rocketstore.cli.standard_streams import open_closed
 
 
@@ -118,3 +121,85 @@ def test_ingest_says_where_to_go_on_though_its_output_fails(tmp_path: Path, unre
     )
     with rocketstore.open(tmp_path / "s", mode="r") as store:
         assert [message.body for message in store.consumer("t", offset="earliest")] == [b"a", b"b"]
+
+
+LOCALES = [
+    {"LC_ALL": "C"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]
+
+
+@pytest.mark.parametrize("locale", LOCALES, ids=["c", "c-without-utf8"])
+def test_texts_of_arguments_are_utf8(tmp_path: Path, locale: dict[str, str]) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[bytes]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))}
+        arguments = [sys.executable, "-m", "rocketstore", *words]
+        return subprocess.run(
+            [argument.encode() for argument in arguments],
+            env=kept | locale, cwd=tmp_path, capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    (tmp_path / "in").write_bytes(b"one\n")
+    words = ("ingest", "gr\u00fcn", "in", "--topic", "t", "--segment-bytes", "1048576")
+    done = run(*words, "--tags", "gr\u00f6\u00dfe")
+    assert done.returncode == 0, done.stderr
+    found = run("tail", "gr\u00fcn", "t", "--tag", "gr\u00f6\u00dfe", "--format", "%g %s")
+    assert (found.returncode, found.stdout.decode()) == (0, "gr\u00f6\u00dfe one\n")
+    shown = run("stat", "gr\u00fcn")
+    # An ASCII output gets the character's escape, never those of its bytes.
+    assert shown.returncode == 0 and shown.stdout.splitlines()[0] in (
+        "gr\u00fcn".encode(),
+        rb"gr\xfcn",
+    )
+    refused = run("ingest", "gr\u00fcn", "in", "--topic", "t", "--tags", "a||\u00fc")
+    assert refused.returncode == 2 and b"udc" not in refused.stderr
+
+
+SIGNALS = [(signal.SIGINT, exit_codes.INTERRUPTED), (signal.SIGTERM, exit_codes.TERMINATED)]
+#: click's own, to go on below the ^C of a terminal.
+SAID = {exit_codes.INTERRUPTED: "\n", exit_codes.TERMINATED: ""}
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_tail_that_follows(start, store_path: Path, number: int, code: int) -> None:
+    child = start("tail", store_path, "orders", "--queue-id", 0, "-n", 1, "-f", "--format", "%s")
+    assert child.stdout.readline() == "first 19\n"
+    child.send_signal(number)
+    assert child.communicate(timeout=60) == ("", SAID[code])
+    assert child.returncode == code
+
+
+def test_a_directory_is_removed_though_ctrl_c_ends_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = shutil.rmtree, []
+
+    def rmtree(*words: Any, **named: Any) -> None:
+        calls.append(words)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(*words, **named)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    with pytest.raises(KeyboardInterrupt), scratch_directory("made-", tmp_path) as made:
+        (made / "inner").mkdir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_is_ignored_stays_so(store_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from rocketstore.cli import main;"
+        "from rocketstore.cli.commands import stat;"
+        "stat.in_commands = lambda text: os.kill(os.getpid(), signal.SIGTERM) or text;"
+        "sys.exit(main())"
+    )
+    for action, wanted in ((signal.SIG_IGN, 0), (signal.SIG_DFL, exit_codes.TERMINATED)):
+        child = subprocess.run(
+            [sys.executable, "-c", code, "stat", store_path],
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda action=action: signal.signal(signal.SIGTERM, action),
+            check=False,
+        )
+        assert child.returncode == wanted
+    with rocketstore.open(store_path, "r+") as store:
+        assert store.recovery.mode == "clean"

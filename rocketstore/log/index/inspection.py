@@ -1,32 +1,51 @@
-"""Looks whether an index can be believed when a store is opened, and drops one that cannot."""
+"""Looks at an index when a store is opened: whether it can be believed, else it is dropped, and whether
+it has entries for tags, as RocketMQ writes them since 5.4 (format.md 7.5).
+
+No file says whether there are such entries. The newest ones are held against their records: one that
+has tags has an entry of `topic#T#tags`, or has none.
+"""
 
 from __future__ import annotations
 
 import os
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.format import index_file
 from rocketstore._native.format.scanner import read_message
 from rocketstore._native.os import syscalls
-from rocketstore.errors import CorruptRecordError, ReadFailedError
-from rocketstore.log.index.names import names_in
+from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError, ReadFailedError
+from rocketstore.log.index.segment import names_in
+from rocketstore.log.index.store import IndexStore, hash_of
 from rocketstore.log.layout.paths import is_safe_topic
 from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rocketstore._native.format.message import Message
+    from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.log.index.segment import Header, IndexSegment
-    from rocketstore.log.index.store import IndexStore
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
-__all__ = ["begins_late", "drop_all", "has_gaps", "look_at_index", "was_cut_short"]
+__all__ = [
+    "begins_late",
+    "drop_all",
+    "has_gaps",
+    "has_tag_entries",
+    "key_hashes",
+    "look_at_index",
+    "tags_hash",
+    "was_cut_short",
+]
 
 #: Records at the begin of a log among which one with keys is looked for, a count.
 KEYS_LOOKED_FOR: Final = 4096
+#: Files that are looked at, newest first, and entries of each, counts. RocketMQ may have been
+#: another release for a while; more than that is not worth an open's time.
+FILES: Final = 4
+ENTRIES: Final = 64
 OFFSET_MAX: Final = (1 << 63) - 1
 
 
@@ -149,3 +168,81 @@ def drop_all(index: IndexStore, layout: StoreLayout, *, writes: bool) -> None:
         syscalls.sync_directory(os.fspath(layout.index))
     except OSError as error:
         index.degrade(error)
+
+
+# ---- entries for tags ----
+
+
+def key_hashes(message: Message) -> set[int]:
+    """What the index may keep of a message, tags included."""
+    texts = [message.unique_id, *message.keys]
+    found = {hash_of(message.topic, text) for text in texts if text}
+    return found | ({tags_hash(message)} if message.tags else set())
+
+
+def tags_hash(message: Message) -> int:
+    """What RocketMQ since 5.4 keeps of the tags of a message."""
+    return hash_of(message.topic, f"T#{message.tags}")
+
+
+def has_tag_entries(
+    layout: StoreLayout, shape: tuple[int, int], find: Callable[[int], MappedFile | None]
+) -> bool | None:
+    """Whether the index of a store has the tags of its newest records; None: nothing shows it.
+
+    `find` gives the file of the log that has a physical offset.
+    """
+    index = IndexStore(layout, "read", *shape)
+    index.load()
+    try:
+        seen = None
+        for segment in index.files[: -FILES - 1 : -1]:
+            for told in _told_by(segment, find):
+                if told:
+                    return True
+                seen = False
+    finally:
+        index.close()
+    if seen is None and layout.rocksdb.is_dir():
+        return True
+    return seen
+
+
+def _told_by(segment: IndexSegment, find: Callable[[int], MappedFile | None]) -> Iterator[bool]:
+    """Of each record with tags that the newest entries name: whether one of them is of its tags.
+
+    The first record may have entries before these, the last may lack some after a crash.
+    """
+    try:
+        last = segment.header().index_count - 1
+        first = max(1, last - ENTRIES + 1)
+        entries = [
+            index_file.entry(segment.file, *segment.shape, number)
+            for number in range(first, last + 1)
+        ]
+    except ReadFailedError:
+        return
+    groups = [
+        (offset, {key_hash for key_hash, *_ in group})
+        for offset, group in groupby(entries, key=lambda entry: entry[1])
+    ]
+    for place, (offset, hashes) in enumerate(groups):
+        tags = _tags_at(offset, find)
+        if tags is None:
+            continue
+        if tags in hashes:
+            yield True
+        elif 0 < place < len(groups) - 1:
+            yield False
+
+
+def _tags_at(offset: int, find: Callable[[int], MappedFile | None]) -> int | None:
+    """The hash of the tags of a record; None where there is no record, or none with tags."""
+    file = find(offset)
+    if file is None:
+        return None
+    try:
+        message = read_message(file, offset - file.start_offset, file.size, verify=0)
+        return tags_hash(message) if message.tags else None
+    except (CorruptRecordError, OffsetOutOfRangeError, ReadFailedError):
+        return None

@@ -1,9 +1,11 @@
-"""A version of a writer that comes again: the same rows are written once, others are an error."""
+"""Versions of a writer: what is noted of them, looked into seldom, and one that comes again."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,21 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
+from rocketstore.spark.sink import cleanup
+from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.handover import Request, TakenCommit
-from rocketstore.spark.sink.journal import TOPICS_MAX, Journal, Staged, facts_of, sink_directory
+from rocketstore.spark.sink.journal import (
+    TOPICS_MAX,
+    Journal,
+    Staged,
+    facts_of,
+    read_state,
+    sink_directory,
+)
 from rocketstore.spark.sink.options import WriteOptions
 from rocketstore.spark.sink.shards import Shard, commit_shards
-from tests.spark.staged import stage_bodies
+from tests.spark.staged import make, stage_bodies
 
 FIRST = [b"one", b"two", b"three"]
 
@@ -131,3 +142,28 @@ def test_the_option() -> None:
     assert WriteOptions.parse({**given, "reusedVersion": "SKIP"}).skip_reused
     with pytest.raises(SparkFaceError, match="RS_BAD_OPTION.*reusedVersion = 'no': fail or skip"):
         WriteOptions.parse({**given, "reusedVersion": "no"})
+
+
+def test_named_writers_are_looked_into_once_a_week(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit read what is noted of each that had not written for a week."""
+    root, looked = tmp_path / "s", list[str]()
+    make(root)
+    for day in range(5):
+        assert commit(str(root), f"load-{day}", 0, [stage_bodies(root, f"{day}", [b"x"])])
+    files = list((sink_directory(root) / "writers").glob("*.json"))
+
+    def read(path: Path) -> dict[str, Any] | None:
+        looked.append(path.name)
+        return read_state(path)
+
+    monkeypatch.setattr(cleanup, "read_state", read)
+    for weeks in (2, 1):
+        for file in files:
+            os.utime(file, times=(time.time() - weeks * 8 * 24 * 3600,) * 2)
+        for _ in range(3):
+            assert remove_orphans(str(root)) == 0
+        assert sorted(looked) == sorted(file.name for file in files)
+        looked.clear()
+    assert Journal(root).last_version("load-0") == 0

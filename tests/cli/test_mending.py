@@ -1,9 +1,12 @@
-"""recover, on a crashed store, a damaged one, and one whose segments are gone."""
+"""recover and rebuild, on stores that are crashed, damaged, in use, or lack segments, queues or the index."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +104,86 @@ def test_it_says_what_it_does_not_read(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("recover", root, *SHAPE)
     assert result.exit_code == exit_codes.DAMAGED
     assert "is not read here" not in result.output
+
+
+#: The command line, which stops for ever where queues are made; in pieces, for a signal just before a wait, or one that
+#: another thread gets, ends none.
+WAITING = """
+import sys, time
+import rocketstore.tools
+from rocketstore.cli.app import cli
+
+def wait(job, parts):
+    print("making", flush=True)
+    while True:
+        time.sleep(0.05)
+
+sys.modules["rocketstore.tools.rebuild"]._Job.run_here = wait
+cli.main()
+"""
+
+
+def test_what_was_lost_is_there_again(invoke: Invoke, tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s", **SMALL) as store:
+        for number in range(30):
+            store.writer("orders", queue_id=number % 2).put(b"%d" % number, keys=f"k{number}")
+    shutil.rmtree(tmp_path / "s" / "consumequeue")
+    shutil.rmtree(tmp_path / "s" / "index")
+    result = invoke("rebuild", tmp_path / "s", "--workers", 2, *SHAPE)
+    assert result.exit_code == exit_codes.OK, result.stderr
+    assert "30 units in 2 queues and 1 index file" in result.stdout
+    with rocketstore.open(tmp_path / "s", "r+", **SMALL) as store:
+        assert store.recovery.mode == "clean"
+        assert [m.body for m in store.query("orders", "k7")] == [b"7"]
+        assert len(list(store.consumer("orders"))) == 30
+        locked = invoke("rebuild", tmp_path / "s", *SHAPE)
+        assert locked.exit_code == exit_codes.LOCKED
+    found = json.loads(invoke("rebuild", tmp_path / "s", "--json", *SHAPE).stdout)
+    assert (found["units"], found["queues"], found["odd"]) == (30, 2, "")
+
+
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_a_rebuild_over_damage_is_code_3(invoke: Invoke, tmp_path: Path, size: int) -> None:
+    """At the end of the log, where the open reads, and in a file that only the rebuild reads."""
+    with rocketstore.open(tmp_path / "s", **SMALL) as store:
+        results = [store.writer("orders").put(b"x" * size) for _ in range(9)]
+    segment, *more = sorted((tmp_path / "s" / "commitlog").iterdir())
+    assert len(more) == (2 if size == 300_000 else 0)
+    content = bytearray(segment.read_bytes())
+    content[results[2].physical_offset + 4] ^= 0xFF
+    segment.write_bytes(content)
+    result = invoke("rebuild", tmp_path / "s", *SHAPE)
+    assert result.exit_code == exit_codes.DAMAGED
+    assert "rocketstore repair" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_rebuild_leaves_the_clean_store_that_it_found(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    store = tmp_path / "s"
+    with rocketstore.open(store, **SMALL) as opened:
+        opened.writer("orders").put(b"x", keys="k")
+    before = {
+        path: path.read_bytes() for path in (store / "consumequeue").rglob("0*") if path.is_file()
+    }
+    command = [sys.executable, "-c", WAITING, "rebuild", store, *map(str, SHAPE)]
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        # A test run in the background ignores Ctrl-C, and its children would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"making\n"
+        assert (store / "rocketstore" / "rebuild").is_dir() and (store / "abort").exists()
+        child.send_signal(number)
+        assert child.wait(60) == code
+    finally:
+        child.kill()
+        child.communicate()
+    assert not (store / "rocketstore" / "rebuild").exists() and not (store / "abort").exists()
+    assert {path: path.read_bytes() for path in before} == before
+    with rocketstore.open(store, "r+", **SMALL) as opened:
+        assert opened.recovery.mode == "clean"
