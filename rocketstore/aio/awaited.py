@@ -74,7 +74,7 @@ class Query(AlsoCoroutine[list[Message]]):
         messages: list[Message] = await self._call(lambda: list(self._look()))
         return messages
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, None, list[Message]]:
         return self._collect().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Message]:

@@ -46,6 +46,8 @@ def test_a_new_segment_wakes_it(tmp_path: Path) -> None:
         fill(store, 300)
         assert comes_true(lambda: len(used(store)) <= 4)
         assert store.retention.last_error is None
+        assert repr(store.retention) == f"StoreRetention(rule={rule!r}, events=0)"
+        assert repr(store.transactions) == "Transactions(0 open)"
         assert len(everything(store)) <= 4 * SEGMENT // 400
         assert rocketstore.opened(tmp_path).retention.rule == rule
 

@@ -24,6 +24,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef enum:
     MFD_CLOEXEC = 1
+    MLOCK_ONFAULT = 1
 
 
 @cython.final
@@ -45,7 +46,8 @@ cdef class RingBuffer:
             self.map_twice(fd)
         finally:
             sys.close(fd)
-        self.memory_locked = sys.mlock(self.base, <size_t>self.size) == 0
+        # Each page once it is used: a store that is idle holds none.
+        self.memory_locked = sys.mlock2(self.base, <size_t>self.size, MLOCK_ONFAULT) == 0
 
     cdef int map_twice(self, int fd) except -1:
         cdef size_t size = <size_t>self.size

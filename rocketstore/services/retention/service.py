@@ -84,6 +84,10 @@ class StoreRetention:
         """Why the last round of the store's own rule did not end; None once one has."""
         return self._keeper.last_error
 
+    def __repr__(self) -> str:
+        error = f", last_error={self.last_error!r}" if self.last_error is not None else ""
+        return f"StoreRetention(rule={self.rule!r}, events={len(self.events)}{error})"
+
     def _checked(self, rule: object) -> Retention:
         found = self._keeper.rule if rule is None else rule
         if found is None:

@@ -99,6 +99,10 @@ class Transactions:
         self._checks_lock = SignalSafeLock("the start of checks", reentrant=False)
         self._settling.refresh()
 
+    def __repr__(self) -> str:
+        errors = f", {len(self.errors)} that cannot be read" if self.errors else ""
+        return f"Transactions({len(self._settling.table.entries())} open{errors})"
+
     # ---- what programs call ----
 
     def prepare(

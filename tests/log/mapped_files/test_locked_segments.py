@@ -104,3 +104,22 @@ def test_a_segment_that_is_gone_is_let_go(tmp_path: Path) -> None:
     segments.add(file)
     file.close()
     segments.close()
+
+
+def test_the_write_buffer_is_locked_page_by_page(tmp_path: Path) -> None:
+    """A store that is open and idle holds none of its memory."""
+
+    def resident_kib() -> list[int]:
+        found, ours = [], False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            words = line.split()
+            if "-" in words[0] and len(words) >= 5:
+                ours = "memfd:rocketstore-ring" in line
+            elif ours and words[0] == "Locked:":
+                found.append(int(words[1]))
+        return found
+
+    with rocketstore.open(tmp_path, durability="disk") as store:
+        idle = sum(resident_kib())
+        store.writer("t").put(bytes(1 << 20))
+        assert idle < 256 and sum(resident_kib()) - idle >= 1024
