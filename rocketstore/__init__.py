@@ -99,11 +99,13 @@ if TYPE_CHECKING:
     from rocketstore.scanning.bookmark import Bookmark
     from rocketstore.scanning.scan import Scan
     from rocketstore.services.compaction.report import CompactionReport
+    from rocketstore.services.delay.pending import Delayed, DelayedMessage
     from rocketstore.services.retention.events import RetentionEvent
     from rocketstore.services.retention.plan import RetentionPlan, SegmentPlan
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.retention.service import StoreRetention
     from rocketstore.services.transactions.store_transaction import StoreTransaction
+    from rocketstore.services.transactions.transactions import Transactions
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.histogram import Latency
     from rocketstore.stats.statistics import Statistics
@@ -126,6 +128,8 @@ __all__ = [
     "CorruptRecordError",
     "CronSyntaxError",
     "DecompressionError",
+    "Delayed",
+    "DelayedMessage",
     "DiskFullError",
     "DivergedError",
     "Durability",
@@ -181,6 +185,7 @@ __all__ = [
     "Ticket",
     "TransactionBusyError",
     "TransactionSettledError",
+    "Transactions",
     "UnknownTransactionError",
     "UnplacedMessages",
     "Writer",
@@ -217,11 +222,13 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.scanning.bookmark": ("Bookmark",),
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.services.compaction.report": ("CompactionReport",),
+        "rocketstore.services.delay.pending": ("Delayed", "DelayedMessage"),
         "rocketstore.services.retention.events": ("RetentionEvent",),
         "rocketstore.services.retention.plan": ("RetentionPlan", "SegmentPlan"),
         "rocketstore.services.retention.rule": ("Retention",),
         "rocketstore.services.retention.service": ("StoreRetention",),
         "rocketstore.services.transactions.store_transaction": ("StoreTransaction",),
+        "rocketstore.services.transactions.transactions": ("Transactions",),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.stats.histogram": ("Latency",),
         "rocketstore.stats.statistics": ("Statistics",),

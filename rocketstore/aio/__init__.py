@@ -22,6 +22,7 @@ Modules, in reading order:
     loop_port: one loop and one store: completions, threads, and the bounds on what is in flight.
     consumer: `Consumer` and `Following`: a thread fetches, the loop hands out.
     store_transaction: `StoreTransaction`: messages and offsets together, from threads.
+    services: `Delayed`, `StoreRetention`, `Transactions`: services of a store, from threads.
 
 A face: it uses exported names of the library, and nothing imports it.
 """

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Final, TypeVar
-
-from rocketstore import Message
 
 __all__ = ["AlsoCoroutine", "PutFuture", "Query"]
 
@@ -55,8 +53,8 @@ class PutFuture(asyncio.Future[T], AlsoCoroutine[T]):
     __slots__ = ()
 
 
-class Query(AlsoCoroutine[list[Message]]):
-    """Messages with a key: `await` gives them all in a list, `async for` looks them up as it goes.
+class Query(AlsoCoroutine[list[T]]):
+    """Messages that are looked up: `await` gives all of them in a list, `async for` one after the other as it goes.
 
     Nothing is looked up before that. Each `async for` makes its own look-up.
     """
@@ -64,20 +62,20 @@ class Query(AlsoCoroutine[list[Message]]):
     def __init__(
         self,
         call: Callable[[Callable[[], Any]], Awaitable[Any]],
-        look: Callable[[], Sequence[Message]],
+        look: Callable[[], Iterable[T]],
     ) -> None:
         """`call` runs what blocks on a thread."""
         self._call = call
         self._look = look
 
-    async def _collect(self) -> list[Message]:
-        messages: list[Message] = await self._call(lambda: list(self._look()))
+    async def _collect(self) -> list[T]:
+        messages: list[T] = await self._call(lambda: list(self._look()))
         return messages
 
-    def __await__(self) -> Generator[Any, None, list[Message]]:
+    def __await__(self) -> Generator[Any, None, list[T]]:
         return self._collect().__await__()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[T]:
         found = iter(await self._call(self._look))
         while piece := await self._call(lambda: list(itertools.islice(found, PIECE))):
             for message in piece:

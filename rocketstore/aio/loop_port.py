@@ -5,21 +5,31 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import rocketstore
 from rocketstore import Placed, StoreClosedError
-from rocketstore.aio.awaited import PutFuture
+from rocketstore.aio.awaited import PutFuture, Query
 from rocketstore.aio.fairness import Fairness
 from rocketstore.aio.put_line import Line, Work
 from rocketstore.values import Durability, without_frames
 
-__all__ = ["IN_FLIGHT_BYTES", "IN_FLIGHT_MESSAGES", "IN_LINE", "NOT_PUT", "LoopPort"]
+__all__ = [
+    "IN_FLIGHT_BYTES",
+    "IN_FLIGHT_MESSAGES",
+    "IN_LINE",
+    "NOT_PUT",
+    "LoopPort",
+    "awaited",
+    "looked_up",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 
 #: Puts of one loop that may wait for the disk at the same time; beyond that, a put waits before it
 #: is put.
@@ -255,6 +265,41 @@ class LoopPort:
             self._timer.cancel()
         self.loop.remove_reader(self._descriptor)
         self.native.close()
+
+
+class OfThreads(Protocol[S_co]):
+    """What a loop has for an object whose calls block."""
+
+    @property
+    def _port(self) -> LoopPort: ...
+
+    @property
+    def blocking(self) -> S_co: ...
+
+
+def awaited(
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[OfThreads[S], P], Awaitable[T]]:
+    """The same method for a loop: a thread of the store runs it, with the same arguments."""
+
+    @functools.wraps(method)
+    async def call(self: OfThreads[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._port.call(lambda: method(self.blocking, *args, **kwargs))
+
+    return call
+
+
+def looked_up(
+    method: Callable[Concatenate[S, P], Iterable[T]],
+) -> Callable[Concatenate[OfThreads[S], P], Query[T]]:
+    """The same method for a loop, where what it gives is awaited, or iterated with `async for`."""
+
+    @functools.wraps(method)
+    def call(self: OfThreads[S], /, *args: P.args, **kwargs: P.kwargs) -> Query[T]:
+        self._port.check()
+        return Query(self._port.call, lambda: method(self.blocking, *args, **kwargs))
+
+    return call
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

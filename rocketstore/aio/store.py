@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, Unpack
 
 import rocketstore
-from rocketstore import DurabilityTimeoutError, FramesResult, Message, NewMessage, PutResult
-from rocketstore.aio.awaited import Query
+from rocketstore import DurabilityTimeoutError, FramesResult, NewMessage, PutResult
 from rocketstore.aio.consumer import Consumer
-from rocketstore.aio.loop_port import LoopPort
+from rocketstore.aio.loop_port import LoopPort, awaited, looked_up
+from rocketstore.aio.services import Delayed, StoreRetention, Transactions
 from rocketstore.aio.store_transaction import StoreTransaction
 from rocketstore.aio.writer import Writer
 from rocketstore.values import durability_of, seconds, whole_number
@@ -21,11 +21,10 @@ from rocketstore.values import durability_of, seconds, whole_number
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rocketstore.config import LiveOptions
     from rocketstore.puts import MessageColumns, MessageFields
     from rocketstore.replication import ReplicationStatus
     from rocketstore.store import RunningFlags
-    from rocketstore.values import Body, Column, Durability, ManualClock, Progress, Timestamp
+    from rocketstore.values import Body, Column, Durability, ManualClock, Timestamp
 
 __all__ = ["Store"]
 
@@ -166,6 +165,23 @@ class Store:
         opened = functools.partial(self._store.transaction, durability=durability)
         return StoreTransaction(self._port, opened)
 
+    # ---- services ----
+
+    @property
+    def delayed(self) -> Delayed:
+        """Messages that wait for their time; see `rocketstore.Store.delayed`."""
+        return Delayed(self._port, lambda: self._store.delayed)
+
+    @property
+    def retention(self) -> StoreRetention:
+        """What retention removes; see `rocketstore.Store.retention`."""
+        return StoreRetention(self._port, lambda: self._store.retention)
+
+    @property
+    def transactions(self) -> Transactions:
+        """Transactions in RocketMQ's form; see `rocketstore.Store.transactions`."""
+        return Transactions(self._port, lambda: self._store.transactions)
+
     async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.
 
@@ -243,78 +259,19 @@ class Store:
         )
         return Consumer(self._port, opened, topic, group)
 
-    async def get(self, physical_offset: int) -> Message:
-        """The message whose record begins at `physical_offset`; see `rocketstore.Store.get`."""
-        return await self._port.call(self._store.get, physical_offset)
-
-    def query(
-        self,
-        topic: str,
-        key: str,
-        *,
-        begin: Timestamp | None = None,
-        end: Timestamp | None = None,
-        order: Literal["newest", "oldest"] = "newest",
-        below: int | None = None,
-        above: int | None = None,
-        limit: int | None = None,
-        must_exist: bool = False,
-        on_damage: Callable[[rocketstore.CorruptRecordError], object] | None = None,
-    ) -> Query:
-        """Messages of `topic` with `key`: `await` gives a list, `async for` one after the other.
-        Arguments as in `rocketstore.Store.query`; `on_damage` is called in a thread of the store."""
-        look = functools.partial(
-            self._store.query,
-            topic,
-            key,
-            begin=begin,
-            end=end,
-            order=order,
-            below=below,
-            above=above,
-            limit=limit,
-            must_exist=must_exist,
-            on_damage=on_damage,
-        )
-        return Query(self._port.call, look)
-
-    async def offset_at(
-        self,
-        topic: str,
-        queue_id: int,
-        when: Timestamp,
-        boundary: Literal["lower", "upper"] = "lower",
-    ) -> int:
-        """Queue offset of the first message stored at or after `when`; see
-        `rocketstore.Store.offset_at`."""
-        return await self._port.call(self._store.offset_at, topic, queue_id, when, boundary)
+    get = awaited(rocketstore.Store.get)
+    query = looked_up(rocketstore.Store.query)
+    compacted = looked_up(rocketstore.Store.compacted)
+    offset_at = awaited(rocketstore.Store.offset_at)
 
     # ---- what is there ----
 
-    async def topics(self) -> list[str]:
-        """Names of all topics with a consume queue, sorted."""
-        return await self._port.call(self._store.topics)
-
-    async def queues(self, topic: str) -> list[int]:
-        """Queue ids of `topic`, sorted; empty for a topic that does not exist."""
-        return await self._port.call(self._store.queues, topic)
-
-    async def groups(self, topic: str | None = None) -> list[str]:
-        """Names of the consumer groups with stored offsets, sorted; of `topic`, or of any."""
-        return await self._port.call(self._store.groups, topic)
-
-    async def committed(self, topic: str, group: str) -> dict[int, int]:
-        """Where a consumer group goes on: the queue offsets that it has stored, by queue id; empty
-        for one that never committed."""
-        return await self._port.call(self._store.committed, topic, group)
-
-    async def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the oldest message kept; 0 for a queue that does not exist."""
-        return await self._port.call(self._store.min_queue_offset, topic, queue_id)
-
-    async def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset after the newest visible message; 0 for a queue that does not exist."""
-        return await self._port.call(self._store.max_queue_offset, topic, queue_id)
+    topics = awaited(rocketstore.Store.topics)
+    queues = awaited(rocketstore.Store.queues)
+    groups = awaited(rocketstore.Store.groups)
+    committed = awaited(rocketstore.Store.committed)
+    min_queue_offset = awaited(rocketstore.Store.min_queue_offset)
+    max_queue_offset = awaited(rocketstore.Store.max_queue_offset)
 
     @property
     def path(self) -> str:
@@ -377,36 +334,10 @@ class Store:
 
     # ---- care ----
 
-    async def configure(self, **changes: Unpack[LiveOptions]) -> rocketstore.StoreConfig:
-        """Changes live options; see `rocketstore.Store.configure`."""
-        return await self._port.call(self._store.configure, **changes)
-
-    async def trim(
-        self,
-        *,
-        before_offset: int | None = None,
-        before_time: Timestamp | None = None,
-    ) -> int:
-        """Removes whole segments from the front of the log; see `rocketstore.Store.trim`."""
-        return await self._port.call(
-            self._store.trim,
-            before_offset=before_offset,
-            before_time=before_time,
-        )
-
-    async def ship(
-        self,
-        uri: str,
-        *,
-        tail: bool = False,
-        force: bool = False,
-        progress: Progress | None = None,
-    ) -> rocketstore.ShipReport:
-        """Copies the sealed segments to an archive; `progress` is called in a thread of the store.
-        See `rocketstore.Store.ship`."""
-        return await self._port.call(
-            self._store.ship, uri, tail=tail, force=force, progress=progress
-        )
+    compact = awaited(rocketstore.Store.compact)
+    configure = awaited(rocketstore.Store.configure)
+    trim = awaited(rocketstore.Store.trim)
+    ship = awaited(rocketstore.Store.ship)
 
     async def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back."""

@@ -9,21 +9,22 @@ import pytest
 
 import rocketstore
 import rocketstore.aio
+from rocketstore.aio import services
 from rocketstore.puts.put_message import MessageFields
+from rocketstore.services.delay.pending import Delayed
+from rocketstore.services.retention.service import StoreRetention
+from rocketstore.services.transactions.transactions import Transactions
 from tests.aio.loops import open_small
 
 #: Only in threads.
 OF_THREADS = {
-    rocketstore.Store: {
-        "delayed": "it reads files: `blocking.delayed` in a thread",
-        "compact": "it reads the log twice: `blocking.compact` in a thread",
-        "compacted": "it waits for the disk: `blocking.compacted` in a thread",
-        "retention": "it waits for the disk: `blocking.retention` in a thread",
-        "transactions": "each call waits for the disk: `blocking.transactions` in a thread",
-    },
+    rocketstore.Store: {},
     rocketstore.Writer: {},
     rocketstore.Consumer: {},
     rocketstore.StoreTransaction: {},
+    Delayed: {},
+    StoreRetention: {},
+    Transactions: {},
 }
 #: Only in a loop.
 OF_LOOPS = {
@@ -35,7 +36,12 @@ OF_LOOPS = {
     rocketstore.aio.Writer: {},
     rocketstore.aio.Consumer: {},
     rocketstore.aio.StoreTransaction: {},
+    services.Delayed: {"blocking": "the service in threads"},
+    services.StoreRetention: {"blocking": "the service in threads"},
+    services.Transactions: {"blocking": "the service in threads"},
 }
+#: Properties that read files, or wait for a lock: a loop calls and awaits them.
+CALLED = {"next_due_time", "undelivered", "error", "errors", "check_error"}
 #: Arguments that only threads have.
 ARGUMENTS = {"timeout_s": "asyncio.timeout(…) around a put"}
 #: The same of `submit`, which appends in the loop, while these look at the queue and the index.
@@ -61,10 +67,8 @@ def test_so_are_their_arguments(threads: type, loops: type) -> None:
     handed_on = set(HANDED_ON) if threads is rocketstore.Store else set()
     for name in sorted((names(threads) & names(loops)) - handed_on):
         one, other = getattr(threads, name), getattr(loops, name)
-        assert isinstance(one, property) == isinstance(other, property) or name in {
-            "topic",
-            "durability",
-        }, name  # native ones are no `property`
+        known_kinds = {"topic", "durability", *CALLED}  # native ones are no `property`
+        assert isinstance(one, property) == isinstance(other, property) or name in known_kinds, name
         if callable(one):
             blocking, awaited = (list(inspect.signature(f).parameters) for f in (one, other))
             left_out = [argument for argument in blocking if argument not in awaited]

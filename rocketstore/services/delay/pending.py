@@ -132,7 +132,11 @@ class Delayed:
         yield from self._timed(topic, limit_ms)
 
     def count(self, topic: str | None = None, *, before: Timestamp | None = None) -> int:
-        """Counts what `messages` gives; `len` counts all without reading them."""
+        """Counts what `messages` gives; `len` counts all without reading them.
+
+        Raises:
+            CorruptRecordError, ReadFailedError: As `messages`.
+        """
         return sum(1 for _ in self.messages(topic, before=before))
 
     @property
@@ -211,8 +215,12 @@ class Delayed:
         """Delivers a message with a time of its own at another time; at once where that is past.
         False: it is delivered or cancelled already.
 
-        Arguments and errors are those of `cancel`; `when` is milliseconds since 1970, an aware
-        datetime, or a timedelta from now.
+        Args:
+            message: As in `cancel`.
+            when: Milliseconds since 1970, an aware datetime, or a timedelta from now.
+
+        Raises:
+            MessageRejectedError and all others: As `cancel`.
         """
         engine = self._writing("reschedule")
         when_ms = engine.delayed_puts.moment_ms("when", when)

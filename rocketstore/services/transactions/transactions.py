@@ -24,6 +24,7 @@ from rocketstore.services.transactions.open_table import entry_of
 from rocketstore.services.transactions.settling import Settling
 from rocketstore.values.arguments import seconds, text, whole_number
 from rocketstore.values.durability import queue_ids_of
+from rocketstore.values.public import public
 from rocketstore.values.reserved_names import refused_in_transaction
 from rocketstore.values.timestamps import timestamp_ms
 
@@ -89,6 +90,7 @@ class Transaction:
         return f"Transaction({self.id})"
 
 
+@public
 class Transactions:
     """The transactions of a store that is open for writing. Any thread may use it."""
 
@@ -193,6 +195,9 @@ class Transactions:
         """Lists the open transactions, oldest first.
 
         One with a damaged half message is listed, too: `rollback` takes it from the list.
+
+        Raises:
+            StoreClosedError: The store was closed.
         """
         self._settling.refresh()
         now_ms = self._engine.write.clock.now_ms()
@@ -266,7 +271,7 @@ class Transactions:
         return None if self._checks is None else self._checks.error
 
     def stop(self) -> None:
-        """Open transactions stay open: the next service reads them."""
+        """Ends checks; open transactions stay open, and the next service reads them. Raises nothing."""
         if self._checks is not None:
             self._checks.end()
         try:
