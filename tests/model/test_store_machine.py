@@ -331,7 +331,7 @@ STEPS = 50
 #: Sequences of one seed. Hypothesis cannot be told a time: seeds follow each other until it is used.
 EXAMPLES_A_SEED = 20
 #: Sequences of `make test`; `make model` and the whole run do 400, or what there is time for.
-IN_SHORT = 20
+IN_SHORT = 6
 
 
 def test_the_store_is_as_its_model(rng: random.Random) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.seeded_faults.planting import Fault, caught, plant
 
+pytestmark = pytest.mark.proof
+
 LOOK = "rocketstore/log/dispatch/missing_units.py"
 FAULTS = (
     Fault(
