@@ -53,7 +53,7 @@ FAULTS = (
         Fault(
             "copies_of_timers_beyond_the_window",
             DELIVERY,
-            (("            stored.keep_in_window(timers)\n", ""),),
+            (("            stored.keep_in_window(timers.table)\n", ""),),
         ),
         "test_copies_stay_within_the_window",
     ),

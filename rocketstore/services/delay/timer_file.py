@@ -19,22 +19,48 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.atomic_files import read_state_file, unlink_if_there, write_state_file
-from rocketstore.log.layout.log_place import LogPlace, place_in
+from rocketstore.log.layout.log_place import LogPlace, place_at, place_in
 from rocketstore.log.layout.ownership import make_like
+from rocketstore.services.delay.offsets import Stored
 from rocketstore.services.delay.timer_table import Entry, Run, run_path
 from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.delay.timer_table import TimerTable
 
-__all__ = ["load", "make_directory", "save", "tidy"]
+__all__ = ["StoredTimers", "load", "make_directory", "save", "tidy"]
 
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
+
+
+class StoredTimers(Stored["TimerTable"]):
+    """`rocketstore/timers/state`."""
+
+    def __init__(
+        self, engine: WritingEngine, begin: int | None, undelivered: Callable[[], Collection[int]]
+    ) -> None:
+        super().__init__(engine)
+        self._undelivered = undelivered
+        self._begin = begin
+
+    @property
+    def begin(self) -> int | None:
+        return self._begin
+
+    def write(self, what: TimerTable, end: int) -> None:
+        layout = self._engine.layout
+        make_directory(layout)
+        what.settle(layout)
+        what.undelivered = tuple(self._undelivered())
+        segments = self._engine.reader.source.segments()
+        save(layout, what, place_at(segments, end))
+        self._begin = end
 
 
 def make_directory(layout: StoreLayout) -> None:

@@ -22,13 +22,12 @@ from rocketstore.errors import (
     StoreBehindError,
     StoreClosedError,
 )
-from rocketstore.log.layout.log_place import place_at, stands
+from rocketstore.log.layout.log_place import stands
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.puts.put_message import put_message
 from rocketstore.services.delay import timer_file
 from rocketstore.services.delay.copies import ENDS, EVERY, Copies, copies_in, end_of_copies
-from rocketstore.services.delay.offsets import Stored
 from rocketstore.services.delay.timer_table import TimerTable, key_of
 from rocketstore.services.delay.timer_topic import (
     MARKER,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.engine.engine import Engine
 
-__all__ = ["StoredTimers", "Timers", "cancel", "drop", "found", "put_again", "reschedule"]
+__all__ = ["Timers", "cancel", "drop", "found", "put_again", "reschedule"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,27 +53,6 @@ logger = logging.getLogger(__name__)
 LOOK: Final = 1 << 14
 #: Reads of a message that fail before the others go on without it.
 READS: Final = 5
-
-
-class StoredTimers(Stored["Timers"]):
-    """`rocketstore/timers/state`."""
-
-    def __init__(self, engine: WritingEngine, begin: int | None) -> None:
-        super().__init__(engine)
-        self._begin = begin
-
-    @property
-    def begin(self) -> int | None:
-        return self._begin
-
-    def write(self, what: Timers, end: int) -> None:
-        layout = self._engine.layout
-        timer_file.make_directory(layout)
-        what.table.settle(layout)
-        what.table.undelivered = tuple(what.troubles.undelivered)
-        segments = self._engine.reader.source.segments()
-        timer_file.save(layout, what.table, place_at(segments, end))
-        self._begin = end
 
 
 class Timers:
@@ -92,7 +70,7 @@ class Timers:
         self.queue = TimerQueue(self._reader)
         self.table = TimerTable()
         self.troubles = Troubles(engine.path, "the timer topic", ())
-        self.stored: StoredTimers | None = None
+        self.stored: timer_file.StoredTimers | None = None
         #: The latest time that the clock has shown, ms, as far as that is known; and queue offsets of
         #: what was stored by a clock that was set back before it was taken up.
         self.seen_ms = engine.recovery.last_store_timestamp_ms if stores else 0
@@ -134,7 +112,9 @@ class Timers:
             begin, self.table = None, TimerTable()
         self.troubles.undelivered = dict.fromkeys(self.table.undelivered)
         if self._stores and isinstance(self._engine, WritingEngine):
-            self.stored = StoredTimers(self._engine, begin)
+            self.stored = timer_file.StoredTimers(
+                self._engine, begin, lambda: self.troubles.undelivered
+            )
             timer_file.tidy(self._engine.layout, self.table)
         self._look_for_copies(begin)
         self.started = True
@@ -259,7 +239,7 @@ class Timers:
         """Stores the table. Raises: as `Stored.save`."""
         with self.lock():
             if self.started and self.stored is not None:
-                self.stored.save(self)
+                self.stored.save(self.table)
 
     def needs_from(self) -> int | None:
         """Where in the log the first message lies that is not delivered; None while none waits.
