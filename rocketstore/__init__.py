@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from rocketstore.scanning.scan import Scan
     from rocketstore.services.compaction.report import CompactionReport
     from rocketstore.services.retention.events import RetentionEvent
-    from rocketstore.services.retention.plan import RetentionPlan, SegmentPlan
+    from rocketstore.services.retention.plan import HeldLog, RetentionPlan, SegmentPlan
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.retention.service import StoreRetention
     from rocketstore.services.transactions.store_transaction import StoreTransaction
@@ -134,6 +134,7 @@ __all__ = [
     "FilterSyntaxError",
     "FramesResult",
     "GroupClaimedError",
+    "HeldLog",
     "InvalidGroupError",
     "InvalidTopicError",
     "Latency",
@@ -218,7 +219,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.services.compaction.report": ("CompactionReport",),
         "rocketstore.services.retention.events": ("RetentionEvent",),
-        "rocketstore.services.retention.plan": ("RetentionPlan", "SegmentPlan"),
+        "rocketstore.services.retention.plan": ("HeldLog", "RetentionPlan", "SegmentPlan"),
         "rocketstore.services.retention.rule": ("Retention",),
         "rocketstore.services.retention.service": ("StoreRetention",),
         "rocketstore.services.transactions.store_transaction": ("StoreTransaction",),

@@ -252,15 +252,28 @@ def _serve_delays(engine: WritingEngine) -> None:
     def waits() -> bool:
         return any(map(engine.has_queues, (SCHEDULE_TOPIC, TIMER_TOPIC)))
 
+    # What is not dispatched is kept in any case.
     def needs_from() -> int | None:
-        # What is not dispatched is kept in any case.
-        if not waits():
+        if not engine.has_queues(SCHEDULE_TOPIC):
             return None
         from rocketstore.services.delay import waits_from
 
         return waits_from(engine)
 
+    def timers_from() -> int | None:
+        if not engine.has_queues(TIMER_TOPIC):
+            return None
+        from rocketstore.services.delay import timers_from
+
+        return timers_from(engine)
+
+    def roll(below: int, most: int) -> int | None:
+        from rocketstore.services.delay.rolling import roll
+
+        return roll(engine, below, most)
+
     engine.guests.hold("delayed messages", needs_from)
+    engine.guests.hold("timers", timers_from, roll)
     if not engine.config.deliver_delayed:
         return
 

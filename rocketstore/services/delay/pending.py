@@ -24,7 +24,7 @@ from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
 from rocketstore.services.delay.timer_table import Entry
 from rocketstore.services.delay.timer_topic import due_of
-from rocketstore.services.delay.timers import Timers, cancel, reschedule
+from rocketstore.services.delay.timers import Timers, cancel, reschedule, see_all, timers_of
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import timestamp_ms
@@ -79,7 +79,7 @@ class Delayed:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._reader = Reader(engine.reader.source, None, engine.path)
-        self._own_timers: Timers | None = None
+        self._own_timers = Timers(engine)
 
     def __len__(self) -> int:
         """How many wait, those included that could not be delivered yet."""
@@ -201,7 +201,7 @@ class Delayed:
         """
         engine = self._writing("cancel")
         with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+            see_all(engine, timers)
             end = cancel(engine, timers, _chosen(message))
         return self._promised(end)
 
@@ -217,7 +217,7 @@ class Delayed:
         engine = self._writing("reschedule")
         when_ms = engine.delayed_puts.moment_ms("when", when)
         with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+            see_all(engine, timers)
             span_ms = (
                 0
                 if not isinstance(when, datetime.timedelta)
@@ -273,7 +273,7 @@ class Delayed:
         own = recurring.Wanted(topic, body, queue_id, properties or {}, said, unique_id, start_ms)
         engine = self._writing("repeat")
         with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+            see_all(engine, timers)
             unique_id, end = recurring.repeat(engine, timers, own)
         self._promised(end)
         return unique_id
@@ -307,14 +307,14 @@ class Delayed:
 
     def _timers(self) -> Timers:
         """The timers, as of now. They do not change while the caller has their lock."""
-        self._engine.check_open()
-        service = self._service()
-        if service is None:
-            timers = self._own_timers = self._own_timers or Timers(self._engine)
-        else:
-            timers = service.timers
+        engine = self._engine
+        engine.check_open()
+        self._service()
+        timers = self._own_timers
+        if isinstance(engine, WritingEngine) and engine.has_queues(TIMER_TOPIC):
+            timers = timers_of(engine)
         with timers.lock():
-            if service is None:
+            if timers is self._own_timers:
                 timers.started = False  # another process may have delivered since
             timers.catch_up()
         return timers
@@ -377,14 +377,6 @@ class Delayed:
             except (CorruptRecordError, ReadFailedError):
                 continue  # that is why it is left over: `undelivered` has it
         yield from queue.messages(max(minimum, offsets.get(queue.queue_id, 0)))
-
-
-def _see_all(engine: WritingEngine, timers: Timers) -> None:
-    """Waits until what was put with less than the promise of the store can be read."""
-    if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
-        engine.commit_log.log.request_flush(engine.positions.wrote)
-        engine.wait_flushed(engine.positions.wrote, None)
-        timers.catch_up()
 
 
 def _chosen(message: object) -> str | int:

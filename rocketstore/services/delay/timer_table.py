@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator
@@ -291,6 +292,14 @@ class TimerTable:
                 at = at[~np.isin(at, gone)] if len(gone) else at
                 lowest = min(lowest, int(at.min())) if len(at) else lowest
         return lowest
+
+    def below(self, end: int) -> Iterator[NDArray[np.int64]]:
+        """Queue offsets, below one, of messages that wait, in parts and in no order."""
+        gone = np.fromiter(self.gone, np.int64, len(self.gone))
+        parts = (chunk["at"] for run in self.runs for chunk in run.chunks(run.next))
+        for at in itertools.chain([np.array([entry.at for entry in self.recent], np.int64)], parts):
+            low = at[at < end]
+            yield low[~np.isin(low, gone)]
 
     def snapshot(self) -> Iterator[Entry]:
         """The entries in their order, as of now, also while the table changes."""

@@ -12,14 +12,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
+from rocketstore._native.format.queue_file import UNIT_SIZE, units_array
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
+from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.services.delay.copies import ENDS
 from rocketstore.services.delay.timer_table import Entry, key_of
 from rocketstore.services.delay.waiting import WaitingQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
@@ -55,6 +61,22 @@ class TimerQueue(WaitingQueue):
             if message.queue_offset == queue_offset:
                 return message
         return None
+
+    def size_of(self, at: NDArray[np.int64]) -> int:
+        """Bytes that messages take in the log, as far as the queue has them; their queue offsets in
+        order."""
+        queue, size = self._reader.source.queue(self.topic, self.queue_id), 0
+        while len(at) and queue is not None and not isinstance(queue, BatchQueue):
+            located = queue.locate(first := int(at[0]))
+            if located is None:
+                at = at[1:]
+                continue
+            file, position, count = located
+            here = int(np.searchsorted(at, first + count))
+            units = units_array(file, position // UNIT_SIZE, int(at[here - 1]) - first + 1)
+            size += int(units["size"][at[:here] - first].sum())
+            at = at[here:]
+        return size
 
 
 def due_of(properties: Mapping[str, str]) -> int:
@@ -126,8 +148,12 @@ def _has_ended(queue: TimerQueue, at: int, ended: list[tuple[Ended, str, str | N
 
 
 def _is_meant(queue: TimerQueue, one: Ended, at: int) -> bool:
-    """Whether the message that is named has the id that is named."""
-    return at < one.before and _properties(queue, at).get("UNIQ_KEY", "") == one.unique_id
+    """Whether the message that is named has the id that is named. One that retention removed is
+    delivered by nobody, whatever its id was."""
+    if at >= one.before:
+        return False
+    removed = at < queue.bounds(catch_up=False)[0]
+    return removed or _properties(queue, at).get("UNIQ_KEY", "") == one.unique_id
 
 
 def _properties(queue: TimerQueue, at: int) -> dict[str, str]:

@@ -45,7 +45,16 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.engine.engine import Engine
 
-__all__ = ["Timers", "cancel", "drop", "found", "put_again", "reschedule"]
+__all__ = [
+    "Timers",
+    "cancel",
+    "drop",
+    "found",
+    "put_again",
+    "reschedule",
+    "see_all",
+    "timers_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +67,9 @@ READS: Final = 5
 class Timers:
     """The messages of one store that wait for a time of their own.
 
-    `TimerDelivery` passes over what it delivers; other threads look and cancel, with `lock` held.
+    `TimerDelivery` passes over what it delivers; other threads look, cancel and put again, with
+    `lock` held. A store that is open for writing has one object of it, so that these exclude each
+    other.
     """
 
     def __init__(self, engine: Engine, *, stores: bool = False) -> None:
@@ -253,9 +264,25 @@ class Timers:
             return self.queue.physical_offset(max(lowest, minimum))
 
 
-# Cancels messages, and gives them another time. Both put one record into the timer topic, so that
-# each is there as a whole or not at all: a marker in RocketMQ's form, or the message again with its
-# new time, in the form in which RocketMQ puts one again that is due too late for its wheel.
+def timers_of(engine: WritingEngine) -> Timers:
+    """Those of a store that is open for writing."""
+    stores = engine.config.deliver_delayed
+    return engine.guests.get(Timers, lambda: Timers(engine, stores=stores))
+
+
+def see_all(engine: WritingEngine, timers: Timers) -> None:
+    """Takes up all that was put, also with less than the promise of the store; waits until it can be
+    read. Lock held."""
+    timers.catch_up()
+    if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
+        engine.commit_log.log.request_flush(engine.positions.wrote)
+        engine.wait_flushed(engine.positions.wrote, None)
+        timers.catch_up()
+
+
+# Cancels messages, gives them another time, and puts them again. Each puts one record into the timer
+# topic, so that it is there as a whole or not at all: a marker in RocketMQ's form, or the message
+# again, in the form in which RocketMQ puts one again that is due too late for its wheel.
 # `__ENDS` names the message that the record is about.
 
 
@@ -288,21 +315,21 @@ def reschedule(
     return end
 
 
-def put_again(engine: WritingEngine, message: Message, when_ms: int, span_ms: int) -> int:
+def put_again(
+    engine: WritingEngine, message: Message, when_ms: int | None = None, span_ms: int = 0
+) -> int:
     """Puts a message that waits once more, for another time, the end of a span where that is not 0;
-    gives the physical offset after it. What waited before ends there."""
+    None: for the same time. Gives the physical offset after it. What waited before ends there."""
     properties = message.properties
     times = properties.get("TIMER_ROLL_TIMES", "0")
     times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
-    properties |= {
-        "TIMER_DELIVER_MS": f"{when_ms}",
-        "TIMER_OUT_MS": f"{when_ms}",
-        "TIMER_ROLL_TIMES": times,
-        ENDS: f"{message.queue_offset}",
-    }
-    for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ENQUEUE_MS"):
-        properties.pop(name, None)
-    properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
+    properties |= {"TIMER_ROLL_TIMES": times, ENDS: f"{message.queue_offset}"}
+    properties.pop("TIMER_ENQUEUE_MS", None)
+    if when_ms is not None:
+        properties |= {"TIMER_DELIVER_MS": f"{when_ms}", "TIMER_OUT_MS": f"{when_ms}"}
+        for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC"):
+            properties.pop(name, None)
+        properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
     return _put(engine, message, message.body_view, properties)
 
 
