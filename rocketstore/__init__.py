@@ -99,6 +99,8 @@ if TYPE_CHECKING:
     from rocketstore.scanning.bookmark import Bookmark
     from rocketstore.scanning.scan import Scan
     from rocketstore.services.compaction.report import CompactionReport
+    from rocketstore.services.delay.delayed_message import CancelResult, DelayedMessage
+    from rocketstore.services.delay.pending import Delayed
     from rocketstore.services.retention.events import RetentionEvent
     from rocketstore.services.retention.plan import HeldLog, RetentionPlan, SegmentPlan
     from rocketstore.services.retention.rule import Retention
@@ -117,6 +119,7 @@ __all__ = [
     "BackpressureError",
     "Bookmark",
     "BookmarkError",
+    "CancelResult",
     "Columns",
     "CompactionReport",
     "CompletionPort",
@@ -126,6 +129,8 @@ __all__ = [
     "CorruptRecordError",
     "CronSyntaxError",
     "DecompressionError",
+    "Delayed",
+    "DelayedMessage",
     "DiskFullError",
     "DivergedError",
     "Durability",
@@ -218,6 +223,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.scanning.bookmark": ("Bookmark",),
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.services.compaction.report": ("CompactionReport",),
+        "rocketstore.services.delay.delayed_message": ("CancelResult", "DelayedMessage"),
+        "rocketstore.services.delay.pending": ("Delayed",),
         "rocketstore.services.retention.events": ("RetentionEvent",),
         "rocketstore.services.retention.plan": ("HeldLog", "RetentionPlan", "SegmentPlan"),
         "rocketstore.services.retention.rule": ("Retention",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rocketstore.config import StoreConfig
@@ -253,27 +254,20 @@ def _serve_delays(engine: WritingEngine) -> None:
         return any(map(engine.has_queues, (SCHEDULE_TOPIC, TIMER_TOPIC)))
 
     # What is not dispatched is kept in any case.
-    def needs_from() -> int | None:
-        if not engine.has_queues(SCHEDULE_TOPIC):
+    def needs_from(topic: str) -> int | None:
+        if not engine.has_queues(topic):
             return None
         from rocketstore.services.delay import waits_from
 
-        return waits_from(engine)
-
-    def timers_from() -> int | None:
-        if not engine.has_queues(TIMER_TOPIC):
-            return None
-        from rocketstore.services.delay import timers_from
-
-        return timers_from(engine)
+        return waits_from(engine, topic)
 
     def roll(below: int, most: int) -> int | None:
         from rocketstore.services.delay.rolling import roll
 
         return roll(engine, below, most)
 
-    engine.guests.hold("delayed messages", needs_from)
-    engine.guests.hold("timers", timers_from, roll)
+    engine.guests.hold("delayed messages", partial(needs_from, SCHEDULE_TOPIC))
+    engine.guests.hold("timers", partial(needs_from, TIMER_TOPIC), roll)
     if not engine.config.deliver_delayed:
         return
 

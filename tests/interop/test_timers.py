@@ -89,7 +89,7 @@ def test_they_serve_what_we_stored(
         assert ours.delayed.cancel(waiting[-1])
         assert ours.delayed.reschedule(waiting[-2], NOW_MS + 1)
         clock.advance(10)
-        wait_until(lambda: ours.delayed.count(before=NOW_MS + 10_000) == 0)
+        wait_until(lambda: ours.delayed.count(end=NOW_MS + 10_000) == 0)
         ours.flush()
         view = of_ours(ours)
     with oracle.open(path, SMALL) as theirs:

@@ -85,8 +85,8 @@ def test_list_and_count(tmp_path: Path, clock: ManualClock) -> None:
         assert [w.message.body for w in delayed] == [b"level", b"b", b"a"]
         assert [w.level for w in delayed] == [1, 0, 0]
         assert delayed.count("bills") == 2
-        assert delayed.count(before=at(5)) == 2
-        assert delayed.count("orders", before=at(5)) == 0
+        assert delayed.count(end=at(5)) == 2
+        assert delayed.count("orders", end=at(5)) == 0
         assert delayed.next_due_time == datetime.datetime.fromtimestamp(at(1) / 1000, datetime.UTC)
         with rocketstore.open(path, "r") as reader:
             assert [w.message.body for w in reader.delayed] == [b"level", b"b", b"a"]

@@ -9,6 +9,7 @@ before it. So a stop at any point leaves one of the two to be delivered.
 from __future__ import annotations
 
 import bisect
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -39,15 +40,14 @@ def roll(engine: WritingEngine, below: int, most: int) -> int | None:
     timers = timers_of(engine)
     with timers.lock():
         timers.catch_up()
-        table, queue, end = timers.table, timers.queue, timers.table.next
-        begin = queue.bounds(catch_up=False)[0]
-        offsets = range(begin, end)
-        end = begin + bisect.bisect_left(
+        table, queue = timers.table, timers.queue
+        offsets = range(queue.bounds(catch_up=False)[0], table.next)
+        end = offsets.start + bisect.bisect_left(
             offsets, below, key=lambda at: queue.physical_offset(at) or 0
         )
         left = np.array([at for at in timers.troubles.undelivered if at < end], np.int64)
         first, count, size = left[:0], 0, 0
-        for part in (left, *table.below(end)):
+        for part in (left, *table.offsets(end)):
             at = np.sort(part)
             count, size = count + len(at), size + queue.size_of(at)
             first = np.sort(np.concatenate([first, at[:most]]))[:most]
@@ -55,23 +55,15 @@ def roll(engine: WritingEngine, below: int, most: int) -> int | None:
             return None
         for number in first.tolist():
             timers.go_on()
-            # The copy of one that comes again is there: it is put again with its next time alone.
-            if number not in table.copied and _again(engine, number):
-                count -= 1
+            # What cannot be read holds the log: `undelivered` has it once it is due. So does what comes
+            # again and has its copy: it is put again with its next time alone.
+            with contextlib.suppress(CorruptRecordError, ReadFailedError):
+                message = None if number in table.copied else queue.message(number)
+                if message is not None:
+                    put_again(engine, message)
+                    drop(timers, message)
+                    engine.delayed_puts.note_due(due_of(message.properties))
+                    count -= 1
         if most:
             see_all(engine, timers)
         return count
-
-
-def _again(engine: WritingEngine, at: int) -> bool:
-    timers = timers_of(engine)
-    try:
-        message = timers.queue.message(at)
-    except (CorruptRecordError, ReadFailedError):
-        return False  # it holds the log, and `undelivered` has it once it is due
-    if message is None:
-        return False
-    put_again(engine, message)
-    drop(timers, message)
-    engine.delayed_puts.note_due(due_of(message.properties))
-    return True

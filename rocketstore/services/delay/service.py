@@ -24,12 +24,10 @@ from rocketstore.services.delay.timers import timers_of
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.services.delay.timers import Timers
 
-__all__ = ["DelayService", "deliver_in", "note_put", "timers_from", "waits_from"]
+__all__ = ["DelayService", "deliver_in", "note_put", "waits_from"]
 
 logger = logging.getLogger(__name__)
 
@@ -239,23 +237,14 @@ def note_put(engine: WritingEngine, queue_id: int | None, delay_ms: int) -> None
     service.note(queue_id, delay_ms)
 
 
-def waits_from(engine: WritingEngine) -> int | None:
-    """Where in the log the first message lies that waits for a level; None while none does. Any
-    thread may call it, also where nothing delivers."""
+def waits_from(engine: WritingEngine, topic: str) -> int | None:
+    """Where in the log the first message of a topic of delays lies that waits; None while none does.
+    Any thread may call it, also where nothing delivers."""
     service = engine.guests.made(DelayService)
     looked = service is not None and service.delivery.levels
     delivery = service.delivery if service is not None and looked else Delivery(engine)
-    return _needed(engine, delivery.needs_from)
-
-
-def timers_from(engine: WritingEngine) -> int | None:
-    """As `waits_from`, of messages with a time of their own."""
-    return _needed(engine, timers_of(engine).needs_from)
-
-
-def _needed(engine: WritingEngine, needs_from: Callable[[], int | None]) -> int | None:
     try:
-        return needs_from()
+        return (timers_of(engine) if topic == TIMER_TOPIC else delivery).needs_from()
     except (CorruptRecordError, ReadFailedError, OSError) as error:
         logger.warning("%s: all of the log is kept for delays: %s", engine.path, error)
         return 0

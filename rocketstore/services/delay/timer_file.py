@@ -7,7 +7,7 @@ topic. It is replaced as a whole after everything that it speaks of is on disk:
 - `log`: a `LogPlace`; copies that it does not know lie in the log after it.
 - `runs`: files of entries; `recent`: entries of no run yet; `gone`: queue offsets of entries that
   wait no more; `undelivered`: of those that could not be delivered; `copied`: of those that come again,
-  whose copy is there and the next one not yet.
+  whose copy is there and the next one not yet; `topics`: those that entries have a number of.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["StoredTimers", "load", "make_directory", "save", "tidy"]
 
 logger = logging.getLogger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class StoredTimers(Stored["TimerTable"]):
@@ -84,7 +84,9 @@ def load(layout: StoreLayout, table: TimerTable, end: Callable[[], int]) -> LogP
         gone, undelivered, copied = (
             _numbers(document[name], next_offset) for name in ("gone", "undelivered", "copied")
         )
-        recent = [Entry(*_numbers(row, 1 << 63, 1 << 63, 1 << 64)) for row in document["recent"]]
+        most = (1 << 63, 1 << 63, 1 << 32, 1 << 32)
+        recent = [Entry(*_numbers(row, *most)) for row in document["recent"]]
+        topics = [str(topic) for topic in document["topics"]]
         _numbers([entry.at for entry in recent], next_offset)
         rows = [_numbers(row, *(1 << 63,) * 4) for row in document["runs"]]
         entries = sum(count for _, count, _, _ in rows) + len(recent)
@@ -103,6 +105,7 @@ def load(layout: StoreLayout, table: TimerTable, end: Callable[[], int]) -> LogP
         return None
     table.fill(next_offset, runs, recent, gone, undelivered)
     table.copied = set(copied)
+    table.topics = {topic: number for number, topic in enumerate(topics, 1)}
     return place
 
 
@@ -141,6 +144,7 @@ def save(layout: StoreLayout, table: TimerTable, place: LogPlace) -> None:
         "gone": sorted(table.gone),
         "undelivered": sorted(table.undelivered),
         "copied": sorted(table.copied),
+        "topics": list(table.topics),
     }
     text = json.dumps(document, separators=(",", ":")).encode()
     write_state_file(layout, layout.timer_state, b"%08x\n" % zlib.crc32(text) + text)

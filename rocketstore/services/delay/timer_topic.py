@@ -9,16 +9,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from rocketstore._native.format.queue_file import UNIT_SIZE, units_array
-from rocketstore.errors import CorruptRecordError, ReadFailedError
+from rocketstore.errors import CorruptRecordError, MessageRejectedError, ReadFailedError
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.batch_queue import BatchQueue
-from rocketstore.services.delay.copies import ENDS
+from rocketstore.services.delay.copies import ENDS, target_of
 from rocketstore.services.delay.timer_table import Entry, key_of
 from rocketstore.services.delay.waiting import WaitingQueue
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from rocketstore.services.delay.timer_table import TimerTable
     from rocketstore.services.delay.waiting import Troubles
 
-__all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended"]
+__all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended", "stands_for"]
 
 MARKER: Final = "TIMER_DEL_UNIQKEY"
 #: As `TIMER_ENQUEUE_MS`: a record that means nothing.
@@ -92,8 +93,12 @@ def is_marker(properties: Mapping[str, str]) -> bool:
     return MARKER in properties or properties.get("TIMER_ENQUEUE_MS") == DROPPED
 
 
-def entry_of(message: Message, properties: Mapping[str, str]) -> Entry:
-    return Entry(due_of(properties), message.queue_offset, key_of(properties.get("UNIQ_KEY", "")))
+def entry_of(table: TimerTable, message: Message, properties: Mapping[str, str]) -> Entry:
+    key, number = key_of(properties.get("UNIQ_KEY", "")), 0
+    with contextlib.suppress(MessageRejectedError):
+        target = target_of(message)
+        number = table.number_of(target.topic) if target else 0
+    return Entry(due_of(properties), message.queue_offset, key, number)
 
 
 def ended_by(message: Message, properties: Mapping[str, str]) -> Ended | None:
@@ -108,6 +113,14 @@ def ended_by(message: Message, properties: Mapping[str, str]) -> Ended | None:
     if at is None and not unique_id:
         return None
     return Ended(message.queue_offset, unique_id, at)
+
+
+def stands_for(queue: TimerQueue, at: int, first: int) -> bool:
+    """Whether a message was put again, once or more often, for the first one, or is it."""
+    while at > first:
+        named = _properties(queue, at).get(ENDS, "")
+        at = int(named) if _TIME.fullmatch(named) and int(named) < at else -1
+    return at == first
 
 
 def settle_ended(

@@ -38,6 +38,7 @@ from rocketstore.services.delay.timer_topic import (
     entry_of,
     is_marker,
     settle_ended,
+    stands_for,
 )
 from rocketstore.services.delay.waiting import SLACK_MS, Troubles
 
@@ -68,8 +69,7 @@ class Timers:
     """The messages of one store that wait for a time of their own.
 
     `TimerDelivery` passes over what it delivers; other threads look, cancel and put again, with
-    `lock` held. A store that is open for writing has one object of it, so that these exclude each
-    other.
+    `lock` held. So a store that is open for writing has one object of it.
     """
 
     def __init__(self, engine: Engine, *, stores: bool = False) -> None:
@@ -236,7 +236,7 @@ class Timers:
             return
         if self._copies and self._copies.take(message) and self._is_over(message):
             return
-        self.table.add(entry_of(message, properties))
+        self.table.add(entry_of(self.table, message, properties))
         if message.store_timestamp_ms > now_ms + SLACK_MS and self.stored is not None:
             self.ahead.add(message.queue_offset)
 
@@ -266,15 +266,17 @@ class Timers:
 
 def timers_of(engine: WritingEngine) -> Timers:
     """Those of a store that is open for writing."""
-    stores = engine.config.deliver_delayed
-    return engine.guests.get(Timers, lambda: Timers(engine, stores=stores))
+    return engine.guests.get(Timers, lambda: Timers(engine, stores=engine.config.deliver_delayed))
 
 
 def see_all(engine: WritingEngine, timers: Timers) -> None:
-    """Takes up all that was put, also with less than the promise of the store; waits until it can be
-    read. Lock held."""
+    """Takes up all that was put, and waits until it can be read. Lock held."""
     timers.catch_up()
-    if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
+    if (
+        timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset
+        if timers.there
+        else engine.reader.source.visible() < engine.positions.wrote
+    ):
         engine.commit_log.log.request_flush(engine.positions.wrote)
         engine.wait_flushed(engine.positions.wrote, None)
         timers.catch_up()
@@ -356,6 +358,9 @@ def found(timers: Timers, chosen: str | int) -> list[Message]:
             continue
         if at in timers.troubles.undelivered or table.has(due_of(properties), at):
             waiting.append(message)
+        elif isinstance(chosen, int) and (name := properties.get("UNIQ_KEY")):
+            again = found(timers, name)
+            return [one for one in again if stands_for(queue, one.queue_offset, at)]
     return waiting
 
 
