@@ -16,7 +16,7 @@ from rocketstore.testing import ManualClock
 from tests.services.delay_tools import bodies, idle
 from tests.services.timer_tools import at, begun, put_at, saved, settled, state_of, timers_of
 from tests.support.retention_tools import ALL, fill
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 
 CANCELLED, DELIVERED, ABSENT = CancelResult
 
@@ -88,6 +88,20 @@ def test_nothing_is_read_for_a_list(
         store.retention.run(ALL)
         with pytest.raises(MessageNotFoundError, match="name what waits by its id"):
             _ = later[0].message
+
+
+def test_what_the_master_delivers_waits_no_more_in_a_copy(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with open_small(tmp_path, clock=clock, deliver_delayed=False) as store:
+        put_at(store, b"a", 5)
+        engine_of(store).copy_of = "the master"
+        assert len(store.delayed) == 1
+        engine_of(store).copy_of = ""
+        store.put_message("orders", b"a", properties={"__DELAYED": "0:0"})
+        engine_of(store).copy_of = "the master"
+        assert len(store.delayed) == 0
+        engine_of(store).copy_of = ""
 
 
 def test_get(tmp_path: Path, clock: ManualClock) -> None:

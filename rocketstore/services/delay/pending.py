@@ -341,11 +341,11 @@ class Delayed:
         engine.check_open()
         self._service()
         timers = self._own_timers
-        if isinstance(engine, WritingEngine) and engine.has_queues(TIMER_TOPIC):
-            timers = timers_of(engine)
+        if isinstance(engine, WritingEngine) and not engine.copy_of:
+            timers = timers_of(engine) if engine.has_queues(TIMER_TOPIC) else timers
         with timers.lock():
             if timers is self._own_timers:
-                timers.started = False  # another process may have delivered since
+                timers.started = False  # another process, or the master, may have delivered since
             timers.catch_up()
         return timers
 

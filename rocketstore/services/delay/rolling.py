@@ -30,8 +30,7 @@ SHARE: Final = 2
 
 def roll(engine: WritingEngine, below: int, most: int) -> int | None:
     """Puts again at most `most` messages that wait below a physical offset; gives how many are left
-    there, those included that cannot be read. None: they are too large a part of it, or the store
-    is a copy, which puts nothing.
+    there, those included that cannot be read. None: they are too large a part of it.
 
     Raises:
         BackpressureError, DiskFullError, StoreFailedError: no room. The others are where they were.
@@ -51,7 +50,7 @@ def roll(engine: WritingEngine, below: int, most: int) -> int | None:
             at = np.sort(part)
             count, size = count + len(at), size + queue.size_of(at)
             first = np.sort(np.concatenate([first, at[:most]]))[:most]
-        if engine.copy_of or size * SHARE > below - engine.begin_offset:
+        if size * SHARE > below - engine.begin_offset:
             return None
         for number in first.tolist():
             timers.go_on()

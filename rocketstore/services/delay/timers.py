@@ -265,8 +265,9 @@ class Timers:
 
 
 def timers_of(engine: WritingEngine) -> Timers:
-    """Those of a store that is open for writing."""
-    return engine.guests.get(Timers, lambda: Timers(engine, stores=engine.config.deliver_delayed))
+    """Those of a store that is open for writing; a copy does not keep them."""
+    stores = engine.config.deliver_delayed and not engine.copy_of
+    return engine.guests.get(Timers, lambda: Timers(engine, stores=stores))
 
 
 def see_all(engine: WritingEngine, timers: Timers) -> None:
