@@ -99,9 +99,10 @@ if TYPE_CHECKING:
     from rocketstore.scanning.bookmark import Bookmark
     from rocketstore.scanning.scan import Scan
     from rocketstore.services.compaction.report import CompactionReport
-    from rocketstore.services.delay.pending import Delayed, DelayedMessage
+    from rocketstore.services.delay.delayed_message import CancelResult, DelayedMessage
+    from rocketstore.services.delay.pending import Delayed
     from rocketstore.services.retention.events import RetentionEvent
-    from rocketstore.services.retention.plan import RetentionPlan, SegmentPlan
+    from rocketstore.services.retention.plan import HeldLog, RetentionPlan, SegmentPlan
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.retention.service import StoreRetention
     from rocketstore.services.transactions.store_transaction import StoreTransaction
@@ -119,6 +120,7 @@ __all__ = [
     "BackpressureError",
     "Bookmark",
     "BookmarkError",
+    "CancelResult",
     "Columns",
     "CompactionReport",
     "CompletionPort",
@@ -138,6 +140,7 @@ __all__ = [
     "FilterSyntaxError",
     "FramesResult",
     "GroupClaimedError",
+    "HeldLog",
     "InvalidGroupError",
     "InvalidTopicError",
     "Latency",
@@ -222,9 +225,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.scanning.bookmark": ("Bookmark",),
         "rocketstore.scanning.scan": ("Scan",),
         "rocketstore.services.compaction.report": ("CompactionReport",),
-        "rocketstore.services.delay.pending": ("Delayed", "DelayedMessage"),
+        "rocketstore.services.delay.delayed_message": ("CancelResult", "DelayedMessage"),
+        "rocketstore.services.delay.pending": ("Delayed",),
         "rocketstore.services.retention.events": ("RetentionEvent",),
-        "rocketstore.services.retention.plan": ("RetentionPlan", "SegmentPlan"),
+        "rocketstore.services.retention.plan": ("HeldLog", "RetentionPlan", "SegmentPlan"),
         "rocketstore.services.retention.rule": ("Retention",),
         "rocketstore.services.retention.service": ("StoreRetention",),
         "rocketstore.services.transactions.store_transaction": ("StoreTransaction",),

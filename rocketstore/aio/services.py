@@ -41,6 +41,7 @@ class Delayed(Service[rocketstore.Delayed]):
     reschedule = awaited(rocketstore.Delayed.reschedule)
     repeat = awaited(rocketstore.Delayed.repeat)
     count = awaited(rocketstore.Delayed.count)
+    get = awaited(rocketstore.Delayed.get)
 
     async def next_due_time(self) -> datetime.datetime | None:
         """When the next message is due; None while none waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rocketstore.config import StoreConfig
@@ -252,15 +253,21 @@ def _serve_delays(engine: WritingEngine) -> None:
     def waits() -> bool:
         return any(map(engine.has_queues, (SCHEDULE_TOPIC, TIMER_TOPIC)))
 
-    def needs_from() -> int | None:
-        # What is not dispatched is kept in any case.
-        if not waits():
+    # What is not dispatched is kept in any case.
+    def needs_from(topic: str) -> int | None:
+        if not engine.has_queues(topic):
             return None
         from rocketstore.services.delay import waits_from
 
-        return waits_from(engine)
+        return waits_from(engine, topic)
 
-    engine.guests.hold("delayed messages", needs_from)
+    def roll(below: int, most: int) -> int | None:
+        from rocketstore.services.delay.rolling import roll
+
+        return roll(engine, below, most)
+
+    engine.guests.hold("delayed messages", partial(needs_from, SCHEDULE_TOPIC))
+    engine.guests.hold("timers", partial(needs_from, TIMER_TOPIC), roll)
     if not engine.config.deliver_delayed:
         return
 

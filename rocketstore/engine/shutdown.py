@@ -204,6 +204,8 @@ class Guests:
         self._lock = SignalSafeLock("the services")
         self._made: dict[type[Guest], Guest] = {}
         self._holds: dict[str, Callable[[], int | None]] = {}
+        #: By the name of a hold: what `hold` was given to free the log.
+        self.free: dict[str, Callable[[int, int], int | None] | None] = {}
         #: Whether one of them goes on after `stop`.
         self.still_run = False
 
@@ -221,11 +223,20 @@ class Guests:
                     self._ending.maker = outer
             return cast("_Kind", self._made[kind])
 
-    def hold(self, name: str, needs_from: Callable[[], int | None]) -> None:
+    def hold(
+        self,
+        name: str,
+        needs_from: Callable[[], int | None],
+        free: Callable[[int, int], int | None] | None = None,
+    ) -> None:
         """Retention keeps the log from the physical offset on that `needs_from` gives; None: it is
-        not needed. Any thread may call it. `name` is what a plan shows."""
+        not needed. Any thread may call it. `name` is what a plan shows.
+
+        `free(below, most)` puts again, at the end of the log, at most `most` of what is needed
+        below an offset; it gives how much is left there, None where that is not worth it."""
         with self._lock():
             self._holds[name] = needs_from
+            self.free[name] = free
 
     def holds(self) -> list[tuple[str, int]]:
         """Names of what needs the log, and from which physical offset on."""

@@ -25,7 +25,7 @@ async def test_delayed_messages(tmp_path: Path) -> None:
         assert await store.delayed.count("t") == 3 == len(await store.delayed.messages("t"))
         assert [m.unique_id async for m in store.delayed.messages("beats")] == [id_]
         assert await store.delayed.cancel(id_)
-        assert await store.delayed.count() == 3
+        assert await store.delayed.count() == 3 and await store.delayed.get(id_) is None
         first = (await store.delayed.messages())[0]
         assert await store.delayed.reschedule(first, 2 * HOUR)
         due = await store.delayed.next_due_time()

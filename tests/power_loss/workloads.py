@@ -263,7 +263,8 @@ def retained(run: Run) -> None:
 
 
 def delayed(run: Run) -> None:
-    """Messages wait for a level or for a time of their own, are cancelled, and are delivered."""
+    """Messages wait for a level or for a time of their own, are cancelled, are put again, and are
+    delivered."""
     run_sizes(run)
     for _ in range(3):
         offsets.SAVE_AFTER_S = run.rng.choice((0.0, 0.02, 1.0))
@@ -278,6 +279,9 @@ def delayed(run: Run) -> None:
                 some(run, run.rng.randrange(2))
             if run.rng.random() < 0.5:
                 run.cancel()
+            if run.rng.random() < 0.5:
+                some(run, 40)
+                run.roll()
             run.pass_time(run.rng.choice((0.5, 1.5, 3)))
         service = engine_of(run.store).guests.made(DelayService)
         if service is not None and run.rng.random() < 0.7:

@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 import rocketstore
 from rocketstore import Durability, Retention, Store
+from rocketstore.services.delay.rolling import roll
 from rocketstore.testing import ManualClock
 from tests.power_loss import workloads
-from tests.power_loss.expectation import AGAIN, LATE, body_of, keys_of, tags_of
+from tests.power_loss.expectation import AGAIN, DELAYED, LATE, body_of, keys_of, tags_of
 from tests.power_loss.oracle import leave, quiet, stored_offsets
 from tests.power_loss.small_steps import small_steps
 from tests.support.small_store import dispatched, engine_of, parts
@@ -149,6 +150,22 @@ class Run:
         durability = self.options.get("durability", "disk")
         self.mark("cancelled", body=body, end=self.store.end_offset, durability=durability)
         self.store.delayed.reschedule(moved, self.clock.now_ms() + 1500)
+
+    def roll(self) -> None:
+        """Timers are put again, and the log goes that lies before what was delivered, and before
+        what comes again."""
+        self.store.flush()
+        engine = engine_of(dispatched(self.store))
+        there = (topic for topic in (LATE, DELAYED[-1]) if topic in self.store.topics())
+        found = (message for topic in there for message in self.store.consumer(topic))
+        first = [
+            one.physical_offset for one in found if one.topic == LATE or "__EVERY" in one.properties
+        ]
+        below = min([self.store.visible_offset, *first])
+        roll(engine, below, 1 << 10)
+        below = min([below, *(at for _, at in engine.guests.holds())])
+        self.mark("trimming", before=below)
+        self.mark("trimmed", begin=self.store.trim(before_offset=below))
 
     def pass_time(self, seconds: float) -> None:
         """What is due meanwhile is delivered."""

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.proof
 
 TIMERS = "rocketstore/services/delay/timers.py"
 DELIVERY = "rocketstore/services/delay/timer_delivery.py"
+ROLLING = "rocketstore/services/delay/rolling.py"
 PUT = "            self._put(stored, message, now_ms)\n        except"
 FAULTS = (
     (
@@ -22,7 +23,7 @@ FAULTS = (
                 (
                     PUT,
                     "            timers.table.pop()\n"
-                    "            stored.save(timers)\n"
+                    "            stored.save(timers.table)\n"
                     "            timers.table.add(entry)\n"
                     "            self._put(stored, message, now_ms)\n        except",
                 ),
@@ -53,7 +54,7 @@ FAULTS = (
         Fault(
             "copies_of_timers_beyond_the_window",
             DELIVERY,
-            (("            stored.keep_in_window(timers)\n", ""),),
+            (("            stored.keep_in_window(timers.table)\n", ""),),
         ),
         "test_copies_stay_within_the_window",
     ),
@@ -118,6 +119,52 @@ FAULTS = (
         ),
         "test_a_stop_while_one_is_cancelled",
     ),
+    (
+        Fault(
+            "what_was_put_again_waits_twice",
+            "rocketstore/services/delay/timer_topic.py",
+            (("    return removed or _properties", "    return _properties"),),
+        ),
+        "test_a_file_of_timers_that_names_what_was_put_again",
+    ),
+    (
+        Fault(
+            "what_is_put_again_ends_nothing",
+            TIMERS,
+            (('{"TIMER_ROLL_TIMES": times, ENDS: f"{message.queue_offset}"}', "{}"),),
+        ),
+        "test_a_file_of_timers_that_names_what_was_put_again",
+    ),
+    (
+        Fault(
+            "what_has_its_copy_is_put_again",
+            ROLLING,
+            (("None if number in table.copied else queue", "queue"),),
+        ),
+        "test_one_that_cannot_be_delivered_and_one_that_is_between",
+    ),
+    (
+        Fault(
+            "timers_alone_are_written_again_and_again",
+            ROLLING,
+            (("SHARE: Final = 2", "SHARE: Final = 0"),),
+        ),
+        "test_a_store_of_timers_alone",
+    ),
+    (
+        Fault(
+            "timers_go_with_what_they_hold",
+            "rocketstore/services/retention/keeper.py",
+            (
+                (
+                    "            facts = self._facts(rule, own=own)\n        return",
+                    "            facts = replace(facts, holds=())\n        return",
+                ),
+                ("                    raise\n", "                    pass\n"),
+            ),
+        ),
+        "test_a_disk_that_is_full",
+    ),
 )
 
 
@@ -125,5 +172,6 @@ FAULTS = (
 def test_planted_fault_is_caught(fault: Fault, test: str, tmp_path: Path) -> None:
     """The tests of stops fail with the fault."""
     plant(fault, tmp_path / "tree")
-    where = ["tests/services/test_timer_stops.py", "tests/services/test_recurring.py"]
+    names = ("timer_stops", "timer_rolls", "recurring")
+    where = [f"tests/services/test_{name}.py" for name in names]
     caught(tmp_path / "tree", [*where, "-k", test, "--timeout=30"])

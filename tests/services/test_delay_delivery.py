@@ -187,8 +187,8 @@ def test_what_waits_is_listed(tmp_path: Path, clock: ManualClock) -> None:
             *(("orders", 1, 3, at(10)), ("bills", 0, 4, at(30))),
         ]
         assert store.delayed.count("orders") == 2
-        assert store.delayed.count(before=at(10)) == 2
-        assert [w.message.body for w in store.delayed.messages("bills", before=at(31))] == [
+        assert store.delayed.count(end=at(10)) == 2
+        assert [w.message.body for w in store.delayed.messages("bills", end=at(31))] == [
             *(b"2", b"0")
         ]
         clock.advance(1)

@@ -85,8 +85,8 @@ def test_list_and_count(tmp_path: Path, clock: ManualClock) -> None:
         assert [w.message.body for w in delayed] == [b"level", b"b", b"a"]
         assert [w.level for w in delayed] == [1, 0, 0]
         assert delayed.count("bills") == 2
-        assert delayed.count(before=at(5)) == 2
-        assert delayed.count("orders", before=at(5)) == 0
+        assert delayed.count(end=at(5)) == 2
+        assert delayed.count("orders", end=at(5)) == 0
         assert delayed.next_due_time == datetime.datetime.fromtimestamp(at(1) / 1000, datetime.UTC)
         with rocketstore.open(path, "r") as reader:
             assert [w.message.body for w in reader.delayed] == [b"level", b"b", b"a"]
@@ -342,9 +342,9 @@ def test_retention_keeps_what_waits(tmp_path: Path, clock: ManualClock) -> None:
         place = put_at(store, b"b", 50).physical_offset
         clock.advance(1)
         settled(store)
-        assert engine_of(store).guests.holds() == [("delayed messages", place)]
+        assert engine_of(store).guests.holds() == [("timers", place)]
     with open_small(path, clock=clock, deliver_delayed=False) as store:
-        assert engine_of(store).guests.holds() == [("delayed messages", place)]
+        assert engine_of(store).guests.holds() == [("timers", place)]
 
 
 def test_what_is_cancelled_holds_nothing(tmp_path: Path, clock: ManualClock) -> None:
@@ -353,9 +353,9 @@ def test_what_is_cancelled_holds_nothing(tmp_path: Path, clock: ManualClock) -> 
         last = put_at(store, b"b", 50)
         holds = engine_of(store).guests.holds
         assert len(store.delayed) == 2
-        assert holds() == [("delayed messages", first.physical_offset)]
+        assert holds() == [("timers", first.physical_offset)]
         store.delayed.cancel(first)
-        assert holds() == [("delayed messages", last.physical_offset)]
+        assert holds() == [("timers", last.physical_offset)]
         store.delayed.cancel(last)
         assert len(store.delayed) == 0
         assert holds() == []

@@ -101,6 +101,7 @@ LONG_CLASSES: Final[dict[str, str]] = {
         "the put of one message, kept in one function's reach"
     ),
     "rocketstore/aio/store.py:Store": "each call of Store once more, for tasks",
+    "rocketstore/services/delay/pending.py:Delayed": "one facade, more than half of it docstrings",
     "rocketstore/store.py:Store": "one facade; what it does lies in the rooms below",
     "rocketstore/consumer.py:Consumer": "what a user calls on a consumer; parts lie in consuming",
     "rocketstore/log/index/store.py:IndexStore": (

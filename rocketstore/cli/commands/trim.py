@@ -98,7 +98,7 @@ def command(
         with open_to_read(store, **options) as reader:
             plan = reader.retention.plan(rule)
     else:
-        options["deliver_delayed"] = False  # a trim changes nothing but the front of the log
+        options["deliver_delayed"] = False  # a trim delivers nothing
         with rocketstore.open(store, "r+", **options) as writer:
             plan = writer.retention.run(rule)
     for line in [_as_json(plan)] if as_json else str(plan).splitlines():

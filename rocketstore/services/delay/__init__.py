@@ -16,10 +16,11 @@ Read in this order:
     timer_table: which of its messages wait, in order, on disk but for a window of each run.
     timer_file: how that is stored, and when it is not believed.
     timers: these as a whole, under one lock; it takes one out or gives it another time.
+    rolling: puts again those that hold a part of the log which retention wants to remove.
     timer_delivery: one round of them.
     service: the thread, which sleeps until the next message is due.
     recurring: messages that come again, and when.
-    pending: `store.delayed`: what waits.
+    pending: `store.delayed`: what waits; `delayed_message`: one of it.
 
 Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts the service, and
 `rocketstore.store` leads to `pending`.
@@ -27,7 +28,15 @@ Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts th
 
 from __future__ import annotations
 
-from rocketstore.services.delay.pending import Delayed, DelayedMessage
+from rocketstore.services.delay.delayed_message import CancelResult, DelayedMessage
+from rocketstore.services.delay.pending import Delayed
 from rocketstore.services.delay.service import deliver_in, note_put, waits_from
 
-__all__ = ["Delayed", "DelayedMessage", "deliver_in", "note_put", "waits_from"]
+__all__ = [
+    "CancelResult",
+    "Delayed",
+    "DelayedMessage",
+    "deliver_in",
+    "note_put",
+    "waits_from",
+]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocketstore._native.append.put_result import PutResult, durability_level
 from rocketstore.engine.writing_engine import WritingEngine
@@ -17,15 +16,25 @@ from rocketstore.errors import (
     RocketStoreError,
     StoreReadOnlyError,
 )
-from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
+from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
+from rocketstore.log.read.query import KeyQuery, query_by_key
 from rocketstore.log.read.reader import Reader
-from rocketstore.services.delay.copies import EVERY, skip_delivered, source_of, target_of
+from rocketstore.services.delay.copies import skip_delivered, source_in
+from rocketstore.services.delay.delayed_message import (
+    CancelResult,
+    DelayedMessage,
+    delayed,
+    looked_at,
+    message_at,
+    time_of,
+)
 from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
-from rocketstore.services.delay.timer_table import Entry
-from rocketstore.services.delay.timer_topic import due_of
-from rocketstore.services.delay.timers import Timers, cancel, reschedule
+from rocketstore.services.delay.timer_table import LATEST, Entry
+from rocketstore.services.delay.timer_topic import due_of, stands_for
+from rocketstore.services.delay.timers import Timers, cancel, found, reschedule, see_all, timers_of
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
+from rocketstore.values.arguments import text
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import timestamp_ms
 
@@ -37,35 +46,7 @@ if TYPE_CHECKING:
     from rocketstore.values.arguments import Body
     from rocketstore.values.timestamps import Timestamp
 
-__all__ = ["Delayed", "DelayedMessage"]
-
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-
-@public
-@dataclass(frozen=True, slots=True)
-class DelayedMessage:
-    """A message that waits.
-
-    `topic` and `queue_id` are where it goes at `due_time`; `message` is what waits, in a topic of its
-    own. `level` is its delay level, 0 for a time of its own.
-    """
-
-    topic: str
-    queue_id: int
-    due_time: datetime.datetime
-    level: int
-    message: Message
-
-    @property
-    def unique_id(self) -> str | None:
-        """The id of the message, by which it is cancelled; None without one."""
-        return self.message.properties.get("UNIQ_KEY")
-
-    @property
-    def every(self) -> str | None:
-        """How often it comes again, as "ms 60000" or "cron UTC 30 9 * * *"; None where it does not."""
-        return self.message.properties.get(EVERY)
+__all__ = ["Delayed"]
 
 
 @public
@@ -79,7 +60,7 @@ class Delayed:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._reader = Reader(engine.reader.source, None, engine.path)
-        self._own_timers: Timers | None = None
+        self._own_timers = Timers(engine)
 
     def __len__(self) -> int:
         """How many wait, those included that could not be delivered yet."""
@@ -103,41 +84,77 @@ class Delayed:
         return self.messages()
 
     def messages(
-        self, topic: str | None = None, *, before: Timestamp | None = None
+        self,
+        topic: str | None = None,
+        *,
+        begin: Timestamp | None = None,
+        end: Timestamp | None = None,
+        limit: int | None = None,
     ) -> Iterator[DelayedMessage]:
         """Gives those that wait: level by level, then those with a time of their own, each in the
-        order of delivery.
+        order of delivery. The latter are not read for it.
 
         Args:
             topic: Only those that go to this topic.
-            before: Only those that are due before this time: milliseconds since 1970 or an aware
-                datetime.
+            begin, end: Only those that are due from `begin` on and before `end`: milliseconds since
+                1970 or an aware datetime.
+            limit: The greatest number of them.
 
         Raises:
             CorruptRecordError, ReadFailedError: One of them cannot be read.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
-        limit_ms = None if before is None else timestamp_ms("before", before)
+        span = _span(begin, end)
+        given = itertools.chain(self._of_levels(topic, *span), self._timed(topic, *span))
+        return itertools.islice(given, limit)
+
+    def _of_levels(self, topic: str | None, begin: int, end: int) -> Iterator[DelayedMessage]:
         offsets, left = self._offsets()
         for queue in self._queues():
             for message in self._waiting(queue, offsets, left):
                 due_ms = queue.due_ms(message.queue_offset)
-                if due_ms is None:
+                if due_ms is None or due_ms < begin:
                     continue
-                if limit_ms is not None and due_ms >= limit_ms:
+                if due_ms >= end:
                     break
-                found = _delayed(message, due_ms)
-                if found is not None and topic in (None, found.topic):
-                    yield found
-        yield from self._timed(topic, limit_ms)
+                given = delayed(message, due_ms)
+                if given is not None and topic in (None, given.topic):
+                    yield given
 
-    def count(self, topic: str | None = None, *, before: Timestamp | None = None) -> int:
-        """Counts what `messages` gives; `len` counts all without reading them.
+    def count(
+        self,
+        topic: str | None = None,
+        *,
+        begin: Timestamp | None = None,
+        end: Timestamp | None = None,
+    ) -> int:
+        """Counts what `messages` gives; those with a time of their own without reading them.
 
         Raises:
-            CorruptRecordError, ReadFailedError: As `messages`.
+            CorruptRecordError, ReadFailedError, StoreClosedError, StoreReplacedError: As `messages`.
         """
-        return sum(1 for _ in self.messages(topic, before=before))
+        span = _span(begin, end)
+        count = sum(1 for _ in self._of_levels(topic, *span))
+        with (timers := self._timers()).lock():
+            left = sorted(timers.troubles.undelivered)
+            unread, parts = [Entry(0, at, 0, 0) for at in left], timers.table.chosen(topic, *span)
+        for part in itertools.chain(*parts):
+            numbered = part["topic"] != 0
+            count += int(numbered.sum())
+            unread += map(Entry._make, part[~numbered].tolist())
+        return count + sum(1 for at in unread for _ in looked_at(timers, at, topic, *span))
+
+    def get(self, unique_id: str) -> DelayedMessage | None:
+        """The message with a time of its own that waits with this id, the first of several; None
+        where none does.
+
+        Raises:
+            CorruptRecordError, ReadFailedError, StoreClosedError, StoreReplacedError: As `messages`.
+        """
+        with (timers := self._timers()).lock():
+            waiting = found(timers, text("unique_id", unique_id))
+        given = (delayed(one, due_of(one.properties)) for one in waiting)
+        return min((one for one in given if one), key=lambda one: one.due_time, default=None)
 
     @property
     def next_due_time(self) -> datetime.datetime | None:
@@ -152,7 +169,7 @@ class Delayed:
             due_ms = queue.due_ms(at) if at < maximum else None
             if due_ms is not None:
                 due.append(due_ms)
-        return _time(min(due)) if due else None
+        return time_of(min(due)) if due else None
 
     @property
     def undelivered(self) -> list[tuple[int, int, Exception | None]]:
@@ -188,9 +205,9 @@ class Delayed:
         of_levels = (e for one in service.delivery.levels.values() if (e := one.error))
         return next(of_levels, service.timers.troubles.error)
 
-    def cancel(self, message: str | PutResult | DelayedMessage) -> bool:
-        """Cancels a message with a time of its own: nobody will see it. False: it is delivered, or
-        cancelled already.
+    def cancel(self, message: str | PutResult | DelayedMessage) -> CancelResult:
+        """Cancels a message with a time of its own: nobody will see it. What it gives is true for
+        `CancelResult.CANCELLED` alone: the others say that it was delivered, or that none is there.
 
         It is durable as a put is. Other programs of RocketMQ 5 know the record that it puts.
 
@@ -200,14 +217,18 @@ class Delayed:
 
         Raises:
             MessageRejectedError: It waits for a delay level, which cannot be cancelled.
+            MessageNotFoundError: The log has the place no more that a result or a message names, so
+                nobody knows what became of it; name it by its id.
             StoreReadOnlyError, StoreClosedError: The store takes no messages.
             DurabilityTimeoutError: It is cancelled, but not known to be on disk.
         """
         engine = self._writing("cancel")
-        with (timers := self._timers()).lock():
-            _see_all(engine, timers)
-            end = cancel(engine, timers, _chosen(message))
-        return self._promised(end)
+        with (timers := timers_of(engine)).lock():
+            see_all(engine, timers)
+            end = cancel(engine, timers, chosen := _chosen(timers, message))
+        if self._promised(end):
+            return CancelResult.CANCELLED
+        return CancelResult.DELIVERED if _delivered(engine, timers, chosen) else CancelResult.ABSENT
 
     def reschedule(
         self, message: str | PutResult | DelayedMessage, when: Timestamp | datetime.timedelta
@@ -216,22 +237,23 @@ class Delayed:
         False: it is delivered or cancelled already.
 
         Args:
-            message: As in `cancel`.
+            message: As of `cancel`.
             when: Milliseconds since 1970, an aware datetime, or a timedelta from now.
 
         Raises:
-            MessageRejectedError and all others: As `cancel`.
+            MessageRejectedError, MessageNotFoundError, StoreReadOnlyError, StoreClosedError,
+            DurabilityTimeoutError: As `cancel`.
         """
         engine = self._writing("reschedule")
         when_ms = engine.delayed_puts.moment_ms("when", when)
-        with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+        with (timers := timers_of(engine)).lock():
+            see_all(engine, timers)
             span_ms = (
                 0
                 if not isinstance(when, datetime.timedelta)
                 else when // datetime.timedelta(milliseconds=1)
             )
-            end = reschedule(engine, timers, _chosen(message), max(when_ms, 0), span_ms)
+            end = reschedule(engine, timers, _chosen(timers, message), max(when_ms, 0), span_ms)
         if end is not None:
             engine.delayed_puts.note_due(when_ms)
         return self._promised(end)
@@ -280,8 +302,8 @@ class Delayed:
         start_ms = None if start is None else timestamp_ms("start", start)
         own = recurring.Wanted(topic, body, queue_id, properties or {}, said, unique_id, start_ms)
         engine = self._writing("repeat")
-        with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+        with (timers := timers_of(engine)).lock():
+            see_all(engine, timers)
             unique_id, end = recurring.repeat(engine, timers, own)
         self._promised(end)
         return unique_id
@@ -315,35 +337,29 @@ class Delayed:
 
     def _timers(self) -> Timers:
         """The timers, as of now. They do not change while the caller has their lock."""
-        self._engine.check_open()
-        service = self._service()
-        if service is None:
-            timers = self._own_timers = self._own_timers or Timers(self._engine)
-        else:
-            timers = service.timers
+        engine = self._engine
+        engine.check_open()
+        self._service()
+        timers = self._own_timers
+        if isinstance(engine, WritingEngine) and not engine.copy_of:
+            timers = timers_of(engine) if engine.has_queues(TIMER_TOPIC) else timers
         with timers.lock():
-            if service is None:
-                timers.started = False  # another process may have delivered since
+            if timers is self._own_timers:
+                timers.started = False  # another process, or the master, may have delivered since
             timers.catch_up()
         return timers
 
-    def _timed(self, topic: str | None, limit_ms: int | None) -> Iterator[DelayedMessage]:
+    def _timed(self, topic: str | None, begin: int, end: int) -> Iterator[DelayedMessage]:
         with (timers := self._timers()).lock():
-            left = [Entry(0, at, 0) for at in sorted(timers.troubles.undelivered)]
-            waiting, queue = timers.table.snapshot(), timers.queue
+            left = [Entry(0, at, 0, 0) for at in sorted(timers.troubles.undelivered)]
+            waiting = timers.table.snapshot(topic, begin, end)
+            topics = {number: name for name, number in timers.table.topics.items()}
         for entry in itertools.chain(left, waiting):
-            if limit_ms is not None and entry.due >= limit_ms:
-                return
-            try:
-                message = queue.message(entry.at)
-            except (CorruptRecordError, ReadFailedError):
-                if entry.due:
-                    raise
-                continue  # that is why it is left over: `undelivered` has it
-            due_ms = 0 if message is None else due_of(message.properties)
-            found = None if message is None else _delayed(message, due_ms)
-            if found is not None and topic in (None, found.topic):
-                yield found
+            name = topics.get(entry.topic)
+            if name is not None:
+                yield DelayedMessage(name, entry.due, 0, entry.at, timers)
+            else:
+                yield from looked_at(timers, entry, topic, begin, end)
 
     def _service(self) -> DelayService | None:
         engine = self._engine
@@ -387,16 +403,17 @@ class Delayed:
         yield from queue.messages(max(minimum, offsets.get(queue.queue_id, 0)))
 
 
-def _see_all(engine: WritingEngine, timers: Timers) -> None:
-    """Waits until what was put with less than the promise of the store can be read."""
-    if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
-        engine.commit_log.log.request_flush(engine.positions.wrote)
-        engine.wait_flushed(engine.positions.wrote, None)
-        timers.catch_up()
+def _span(begin: Timestamp | None, end: Timestamp | None) -> tuple[int, int]:
+    """From which millisecond on, and before which one."""
+    return (
+        0 if begin is None else timestamp_ms("begin", begin),
+        LATEST + 1 if end is None else timestamp_ms("end", end),
+    )
 
 
-def _chosen(message: object) -> str | int:
-    """An id, or a queue offset in the timer topic. MessageRejectedError, TypeError."""
+def _chosen(timers: Timers, message: object) -> str | int:
+    """An id, or a queue offset in the timer topic. MessageRejectedError, TypeError; and
+    MessageNotFoundError: the log has that place no more."""
     if isinstance(message, str) and message:
         return message
     if isinstance(message, DelayedMessage):
@@ -404,21 +421,36 @@ def _chosen(message: object) -> str | int:
             raise MessageRejectedError(
                 f"level = {message.level}: a delay level is not cancelled; put with deliver_after"
             )
-        return message.message.queue_offset
-    if isinstance(message, PutResult):
-        return message.queue_offset
-    raise TypeError(f"message = {message!r}: expected its id, a PutResult or a DelayedMessage")
+        at = message._at
+    elif isinstance(message, PutResult):
+        at = message.queue_offset
+        if timers.queue.physical_offset(at) not in (None, message.physical_offset):
+            raise MessageRejectedError(f"{message!r}: it is of no message with a time of its own")
+    else:
+        raise TypeError(f"message = {message!r}: expected its id, a PutResult or a DelayedMessage")
+    message_at(timers, at)
+    return at
 
 
-def _delayed(message: Message, due_ms: int) -> DelayedMessage | None:
-    try:
-        target = target_of(message)
-    except MessageRejectedError:
-        return None
-    if target is None:
-        return None
-    return DelayedMessage(target.topic, target.queue_id, _time(due_ms), source_of(message), message)
-
-
-def _time(due_ms: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(milliseconds=min(due_ms, LATEST_MS))
+def _delivered(engine: WritingEngine, timers: Timers, chosen: str | int) -> bool:
+    """Whether the copy of a message that does not wait is in the log, which has all that was put."""
+    if engine.index is None:
+        return False
+    if engine.reader.source.visible() < engine.positions.wrote:
+        engine.commit_log.log.request_flush(engine.positions.wrote)
+        engine.wait_flushed(engine.positions.wrote, None)
+    name = (
+        message_at(timers, chosen).properties.get("UNIQ_KEY", "")
+        if isinstance(chosen, int)
+        else chosen
+    )
+    newest = next(query_by_key(engine.reader, engine.index, KeyQuery(TIMER_TOPIC, name)), None)
+    if newest is None:
+        return False
+    first = chosen if isinstance(chosen, int) else newest.queue_offset
+    topic = newest.properties.get("REAL_TOPIC", "")
+    return any(
+        "TIMER_OUT_MS" in copy.properties  # of a broker
+        or ((source := source_in(copy.properties)) and stands_for(timers.queue, source[1], first))
+        for copy in query_by_key(engine.reader, engine.index, KeyQuery(topic, name))
+    )

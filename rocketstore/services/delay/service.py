@@ -20,11 +20,12 @@ from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.worker import Worker
 from rocketstore.services.delay.delivery import Delivery
 from rocketstore.services.delay.timer_delivery import TimerDelivery
-from rocketstore.services.delay.timers import Timers
+from rocketstore.services.delay.timers import timers_of
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.services.delay.timers import Timers
 
 __all__ = ["DelayService", "deliver_in", "note_put", "waits_from"]
 
@@ -44,7 +45,7 @@ class DelayService:
 
     def __init__(self, engine: WritingEngine) -> None:
         self.delivery = Delivery(engine)
-        self.timers = Timers(engine, stores=True)
+        self.timers = timers_of(engine)
         self._engine = engine
         # The caller that takes the item out starts the thread; a lock would be left held by the
         # exception of a signal's handler.
@@ -236,16 +237,14 @@ def note_put(engine: WritingEngine, queue_id: int | None, delay_ms: int) -> None
     service.note(queue_id, delay_ms)
 
 
-def waits_from(engine: WritingEngine) -> int | None:
-    """Where in the log the first message lies that waits; None while none does. Any thread may call
-    it, also where nothing delivers."""
+def waits_from(engine: WritingEngine, topic: str) -> int | None:
+    """Where in the log the first message of a topic of delays lies that waits; None while none does.
+    Any thread may call it, also where nothing delivers."""
     service = engine.guests.made(DelayService)
     looked = service is not None and service.delivery.levels
     delivery = service.delivery if service is not None and looked else Delivery(engine)
-    timers = Timers(engine) if service is None else service.timers
     try:
-        needed = (delivery.needs_from(), timers.needs_from())
-        return min((at for at in needed if at is not None), default=None)
+        return (timers_of(engine) if topic == TIMER_TOPIC else delivery).needs_from()
     except (CorruptRecordError, ReadFailedError, OSError) as error:
         logger.warning("%s: all of the log is kept for delays: %s", engine.path, error)
         return 0

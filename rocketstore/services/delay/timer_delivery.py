@@ -22,8 +22,9 @@ from rocketstore.services.delay.timers import LOOK, drop, put_again
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.services.delay.timer_file import StoredTimers
     from rocketstore.services.delay.timer_table import Entry
-    from rocketstore.services.delay.timers import StoredTimers, Timers
+    from rocketstore.services.delay.timers import Timers
 
 __all__ = ["TimerDelivery"]
 
@@ -58,7 +59,7 @@ class TimerDelivery:
             except Exception as error:
                 return timers.troubles.pause(error)
             timers.troubles.went_well()
-            saved_s = None if timers.stored is None else timers.stored.save_in_time(timers)
+            saved_s = None if timers.stored is None else timers.stored.save_in_time(timers.table)
             pauses = (timers.troubles.retry_s, saved_s, None if whole else 0)
             return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
 
@@ -154,7 +155,7 @@ class TimerDelivery:
 
             again_ms = following_ms(properties, due_of(properties), now_ms)
         if at not in timers.table.copied:
-            stored.keep_in_window(timers)
+            stored.keep_in_window(timers.table)
             self._put_copy(message)
         if again_ms is not None:
             timers.table.copied.add(at)

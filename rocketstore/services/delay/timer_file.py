@@ -7,7 +7,7 @@ topic. It is replaced as a whole after everything that it speaks of is on disk:
 - `log`: a `LogPlace`; copies that it does not know lie in the log after it.
 - `runs`: files of entries; `recent`: entries of no run yet; `gone`: queue offsets of entries that
   wait no more; `undelivered`: of those that could not be delivered; `copied`: of those that come again,
-  whose copy is there and the next one not yet.
+  whose copy is there and the next one not yet; `topics`: those that entries have a number of.
 """
 
 from __future__ import annotations
@@ -18,23 +18,49 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.layout.log_place import LogPlace, place_in
+from rocketstore.log.layout.log_place import LogPlace, place_at, place_in
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.state_files import read_state_file, unlink_if_there, write_state_file
+from rocketstore.services.delay.offsets import Stored
 from rocketstore.services.delay.timer_table import Entry, Run, run_path
 from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.delay.timer_table import TimerTable
 
-__all__ = ["load", "make_directory", "save", "tidy"]
+__all__ = ["StoredTimers", "load", "make_directory", "save", "tidy"]
 
 logger = logging.getLogger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
+
+
+class StoredTimers(Stored["TimerTable"]):
+    """`rocketstore/timers/state`."""
+
+    def __init__(
+        self, engine: WritingEngine, begin: int | None, undelivered: Callable[[], Collection[int]]
+    ) -> None:
+        super().__init__(engine)
+        self._undelivered = undelivered
+        self._begin = begin
+
+    @property
+    def begin(self) -> int | None:
+        return self._begin
+
+    def write(self, what: TimerTable, end: int) -> None:
+        layout = self._engine.layout
+        make_directory(layout)
+        what.settle(layout)
+        what.undelivered = tuple(self._undelivered())
+        segments = self._engine.reader.source.segments()
+        save(layout, what, place_at(segments, end))
+        self._begin = end
 
 
 def make_directory(layout: StoreLayout) -> None:
@@ -58,7 +84,9 @@ def load(layout: StoreLayout, table: TimerTable, end: Callable[[], int]) -> LogP
         gone, undelivered, copied = (
             _numbers(document[name], next_offset) for name in ("gone", "undelivered", "copied")
         )
-        recent = [Entry(*_numbers(row, 1 << 63, 1 << 63, 1 << 64)) for row in document["recent"]]
+        most = (1 << 63, 1 << 63, 1 << 32, 1 << 32)
+        recent = [Entry(*_numbers(row, *most)) for row in document["recent"]]
+        topics = [str(topic) for topic in document["topics"]]
         _numbers([entry.at for entry in recent], next_offset)
         rows = [_numbers(row, *(1 << 63,) * 4) for row in document["runs"]]
         entries = sum(count for _, count, _, _ in rows) + len(recent)
@@ -77,6 +105,7 @@ def load(layout: StoreLayout, table: TimerTable, end: Callable[[], int]) -> LogP
         return None
     table.fill(next_offset, runs, recent, gone, undelivered)
     table.copied = set(copied)
+    table.topics = {topic: number for number, topic in enumerate(topics, 1)}
     return place
 
 
@@ -115,6 +144,7 @@ def save(layout: StoreLayout, table: TimerTable, place: LogPlace) -> None:
         "gone": sorted(table.gone),
         "undelivered": sorted(table.undelivered),
         "copied": sorted(table.copied),
+        "topics": list(table.topics),
     }
     text = json.dumps(document, separators=(",", ":")).encode()
     write_state_file(layout, layout.timer_state, b"%08x\n" % zlib.crc32(text) + text)

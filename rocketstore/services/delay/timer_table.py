@@ -5,14 +5,15 @@ are merged, up to a size that fits memory. So of any number of messages that wai
 new ones and a window of each run are in memory.
 
 A run is a file of entries in the order in which they are due. An entry is 24 bytes: when the
-message is due, in ms, its queue offset in the timer topic, and a key of its unique id. A run is
-never changed; `next` moves over what is delivered.
+message is due, in ms, its queue offset in the timer topic, a key of its unique id, and a number for
+its topic. A run is never changed; `next` moves over what is delivered.
 """
 
 from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator
@@ -52,12 +53,17 @@ LARGEST: Final = 1 << 20
 #: Entries that wait no more and are still in runs; with more of them the runs are written again.
 GONE: Final = 1 << 16
 
-ENTRY: Final = np.dtype([("due", "<i8"), ("at", "<i8"), ("key", "<u8")])
+#: Topics that have a number; those of messages beyond them have 0.
+TOPICS: Final = 1 << 12
+
+ENTRY: Final = np.dtype([("due", "<i8"), ("at", "<i8"), ("key", "<u4"), ("topic", "<u4")])
 #: Entries of a run that are in memory.
 WINDOW: Final = 1 << 14
 #: Entries that a search reads at a time, and a list of them.
 CHUNK: Final = 1 << 17
 LISTED: Final = 1 << 10
+#: The latest time that there is, ms.
+LATEST: Final = (1 << 63) - 1
 
 
 class Entry(NamedTuple):
@@ -66,13 +72,14 @@ class Entry(NamedTuple):
     due: int
     at: int
     key: int
+    topic: int
 
 
 def key_of(unique_id: str) -> int:
     """The key of a unique id; others may have the same. 0: it has none."""
     if not unique_id:
         return 0
-    return int.from_bytes(hashlib.blake2b(unique_id.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(unique_id.encode(), digest_size=4).digest(), "little")
 
 
 def sorted_entries(entries: Entries) -> Entries:
@@ -191,6 +198,8 @@ class TimerTable:
         self.undelivered: Collection[int] = ()
         #: Of those that wait and come again: queue offsets of those whose copy is there already.
         self.copied: set[int] = set()
+        #: The numbers of topics, from 1 on.
+        self.topics: dict[str, int] = {}
         self._old: list[int] = []  # runs to be removed once no file names them
         self._last = 0
 
@@ -213,6 +222,12 @@ class TimerTable:
 
     def add(self, entry: Entry) -> None:
         heapq.heappush(self.recent, entry)
+
+    def number_of(self, topic: str) -> int:
+        """The number of a topic, which has one from now on; 0: there are too many of them."""
+        if topic not in self.topics and len(self.topics) < TOPICS:
+            self.topics[topic] = len(self.topics) + 1
+        return self.topics.get(topic, 0)
 
     def first(self) -> Entry | None:
         """The entry that is due first."""
@@ -261,43 +276,59 @@ class TimerTable:
 
     def with_keys(self, keys: Collection[int]) -> list[Entry]:
         """Entries that have one of these keys, in no order."""
-        found = [entry for entry in self.recent if entry.key in keys and entry.at not in self.gone]
-        wanted = np.fromiter(keys, np.uint64, len(keys))
-        for run in self.runs:
-            for chunk in run.chunks(run.next):
-                for row in chunk[np.isin(chunk["key"], wanted)]:
-                    entry = Entry(*row.item())
-                    if entry.at not in self.gone:
-                        found.append(entry)
-        return found
+        return self._with("key", keys)
 
     def with_offsets(self, offsets: Collection[int]) -> list[Entry]:
         """Entries that have one of these queue offsets, in no order."""
-        found = [entry for entry in self.recent if entry.at in offsets]
-        wanted = np.fromiter(offsets, np.int64, len(offsets))
-        for run in self.runs:
-            for chunk in run.chunks(run.next):
-                found += [Entry(*row.item()) for row in chunk[np.isin(chunk["at"], wanted)]]
+        return self._with("at", offsets)
+
+    def _with(self, field: str, values: Collection[int]) -> list[Entry]:
+        wanted = np.fromiter(values, ENTRY[field], len(values))
+        chunks = (chunk for run in self.runs for chunk in run.chunks(run.next))
+        rows = (row for chunk in chunks for row in chunk[np.isin(chunk[field], wanted)].tolist())
+        found = [entry for entry in self.recent if getattr(entry, field) in values]
+        found += map(Entry._make, rows)
         return [entry for entry in found if entry.at not in self.gone]
+
+    def offsets(self, end: int) -> Iterator[NDArray[np.int64]]:
+        """Queue offsets, below one, of messages that wait, in parts and in no order."""
+        parts = itertools.chain(*self.chosen(None, 0, LATEST + 1))
+        return (at[at < end] for at in (part["at"] for part in parts))
 
     def lowest(self) -> int:
         """Queue offset below which no message waits."""
-        offsets = (entry.at for entry in self.recent if entry.at not in self.gone)
-        lowest = min([self.next, *offsets, *self.undelivered])
-        gone = np.fromiter(self.gone, np.int64, len(self.gone))
-        for run in self.runs:
-            for chunk in run.chunks(run.next):
-                at = chunk["at"][chunk["at"] < lowest]
-                at = at[~np.isin(at, gone)] if len(gone) else at
-                lowest = min(lowest, int(at.min())) if len(at) else lowest
-        return lowest
+        parts = (int(at.min()) for at in self.offsets(self.next) if len(at))
+        return min([self.next, *self.undelivered, *parts])
 
-    def snapshot(self) -> Iterator[Entry]:
-        """The entries in their order, as of now, also while the table changes."""
-        parts: list[Iterable[Entry]] = [sorted(self.recent)]
-        parts += [_entries(run, run.next) for run in self.runs]
-        gone = frozenset(self.gone)
-        return (entry for entry in heapq.merge(*parts) if entry.at not in gone)
+    def chosen(
+        self, topic: str | None, begin: int, end: int, size: int = CHUNK
+    ) -> list[Iterator[Entries]]:
+        """The entries that are due from `begin` to `end`, as of now, also while the table changes: of
+        each run in its order and in parts. Of a topic also those whose topic has no number."""
+        number = None if topic is None else self.topics.get(topic, 0)
+        gone = np.fromiter(self.gone, np.int64, len(self.gone))
+
+        def parts(run: Run, first: int) -> Iterator[Entries]:
+            for chunk in run.chunks(first, size):
+                due, topics = chunk["due"], chunk["topic"]
+                if due[0] >= end:
+                    return
+                keep = (due >= begin) & (due < end)
+                if number is not None:
+                    keep &= (topics == number) | (topics == 0)
+                if len(gone):
+                    keep &= ~np.isin(chunk["at"], gone)
+                yield chunk[keep]
+
+        return [parts(run, run.next) for run in (MemoryRun(self.recent), *self.runs)]
+
+    def snapshot(
+        self, topic: str | None = None, begin: int = 0, end: int = LATEST + 1
+    ) -> Iterator[Entry]:
+        """As `chosen`, one by one, in their order."""
+        runs = self.chosen(topic, begin, end, LISTED)
+        rows = (itertools.chain.from_iterable(part.tolist() for part in run) for run in runs)
+        return heapq.merge(*(map(Entry._make, of_run) for of_run in rows))
 
     # ---- runs ----
 
@@ -351,9 +382,3 @@ class TimerTable:
         """No run has this number, nor has a file that is to be removed."""
         self._last = max([self._last, *self._old, *(run.number for run in self.runs)]) + 1
         return self._last
-
-
-def _entries(run: Run, begin: int) -> Iterator[Entry]:
-    for chunk in run.chunks(begin, LISTED):
-        for row in chunk.tolist():
-            yield Entry(*row)

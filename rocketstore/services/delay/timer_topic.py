@@ -9,24 +9,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketstore.errors import CorruptRecordError, ReadFailedError
+import numpy as np
+
+from rocketstore._native.format.queue_file import UNIT_SIZE, units_array
+from rocketstore.errors import CorruptRecordError, MessageRejectedError, ReadFailedError
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
-from rocketstore.services.delay.copies import ENDS
+from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.services.delay.copies import ENDS, target_of
 from rocketstore.services.delay.timer_table import Entry, key_of
 from rocketstore.services.delay.waiting import WaitingQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from rocketstore._native.format.message import Message
     from rocketstore.log.read.reader import Reader
     from rocketstore.services.delay.timer_table import TimerTable
     from rocketstore.services.delay.waiting import Troubles
 
-__all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended"]
+__all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended", "stands_for"]
 
 MARKER: Final = "TIMER_DEL_UNIQKEY"
 #: As `TIMER_ENQUEUE_MS`: a record that means nothing.
@@ -56,6 +63,22 @@ class TimerQueue(WaitingQueue):
                 return message
         return None
 
+    def size_of(self, at: NDArray[np.int64]) -> int:
+        """Bytes that messages take in the log, as far as the queue has them; their queue offsets in
+        order."""
+        queue, size = self._reader.source.queue(self.topic, self.queue_id), 0
+        while len(at) and queue is not None and not isinstance(queue, BatchQueue):
+            located = queue.locate(first := int(at[0]))
+            if located is None:
+                at = at[1:]
+                continue
+            file, position, count = located
+            here = int(np.searchsorted(at, first + count))
+            units = units_array(file, position // UNIT_SIZE, int(at[here - 1]) - first + 1)
+            size += int(units["size"][at[:here] - first].sum())
+            at = at[here:]
+        return size
+
 
 def due_of(properties: Mapping[str, str]) -> int:
     """When a message is due, in ms; 0 where it does not say."""
@@ -70,8 +93,12 @@ def is_marker(properties: Mapping[str, str]) -> bool:
     return MARKER in properties or properties.get("TIMER_ENQUEUE_MS") == DROPPED
 
 
-def entry_of(message: Message, properties: Mapping[str, str]) -> Entry:
-    return Entry(due_of(properties), message.queue_offset, key_of(properties.get("UNIQ_KEY", "")))
+def entry_of(table: TimerTable, message: Message, properties: Mapping[str, str]) -> Entry:
+    key, number = key_of(properties.get("UNIQ_KEY", "")), 0
+    with contextlib.suppress(MessageRejectedError):
+        target = target_of(message)
+        number = table.number_of(target.topic) if target else 0
+    return Entry(due_of(properties), message.queue_offset, key, number)
 
 
 def ended_by(message: Message, properties: Mapping[str, str]) -> Ended | None:
@@ -86,6 +113,14 @@ def ended_by(message: Message, properties: Mapping[str, str]) -> Ended | None:
     if at is None and not unique_id:
         return None
     return Ended(message.queue_offset, unique_id, at)
+
+
+def stands_for(queue: TimerQueue, at: int, first: int) -> bool:
+    """Whether a message was put again, once or more often, for the first one, or is it."""
+    while at > first:
+        named = _properties(queue, at).get(ENDS, "")
+        at = int(named) if _TIME.fullmatch(named) and int(named) < at else -1
+    return at == first
 
 
 def settle_ended(
@@ -126,8 +161,12 @@ def _has_ended(queue: TimerQueue, at: int, ended: list[tuple[Ended, str, str | N
 
 
 def _is_meant(queue: TimerQueue, one: Ended, at: int) -> bool:
-    """Whether the message that is named has the id that is named."""
-    return at < one.before and _properties(queue, at).get("UNIQ_KEY", "") == one.unique_id
+    """Whether the message that is named has the id that is named. One that retention removed is
+    delivered by nobody, whatever its id was."""
+    if at >= one.before:
+        return False
+    removed = at < queue.bounds(catch_up=False)[0]
+    return removed or _properties(queue, at).get("UNIQ_KEY", "") == one.unique_id
 
 
 def _properties(queue: TimerQueue, at: int) -> dict[str, str]:

@@ -22,13 +22,12 @@ from rocketstore.errors import (
     StoreBehindError,
     StoreClosedError,
 )
-from rocketstore.log.layout.log_place import place_at, stands
+from rocketstore.log.layout.log_place import stands
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.puts.put_message import put_message
 from rocketstore.services.delay import timer_file
 from rocketstore.services.delay.copies import ENDS, EVERY, Copies, copies_in, end_of_copies
-from rocketstore.services.delay.offsets import Stored
 from rocketstore.services.delay.timer_table import TimerTable, key_of
 from rocketstore.services.delay.timer_topic import (
     MARKER,
@@ -39,6 +38,7 @@ from rocketstore.services.delay.timer_topic import (
     entry_of,
     is_marker,
     settle_ended,
+    stands_for,
 )
 from rocketstore.services.delay.waiting import SLACK_MS, Troubles
 
@@ -46,7 +46,16 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.engine.engine import Engine
 
-__all__ = ["StoredTimers", "Timers", "cancel", "drop", "found", "put_again", "reschedule"]
+__all__ = [
+    "Timers",
+    "cancel",
+    "drop",
+    "found",
+    "put_again",
+    "reschedule",
+    "see_all",
+    "timers_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -56,31 +65,11 @@ LOOK: Final = 1 << 14
 READS: Final = 5
 
 
-class StoredTimers(Stored["Timers"]):
-    """`rocketstore/timers/state`."""
-
-    def __init__(self, engine: WritingEngine, begin: int | None) -> None:
-        super().__init__(engine)
-        self._begin = begin
-
-    @property
-    def begin(self) -> int | None:
-        return self._begin
-
-    def write(self, what: Timers, end: int) -> None:
-        layout = self._engine.layout
-        timer_file.make_directory(layout)
-        what.table.settle(layout)
-        what.table.undelivered = tuple(what.troubles.undelivered)
-        segments = self._engine.reader.source.segments()
-        timer_file.save(layout, what.table, place_at(segments, end))
-        self._begin = end
-
-
 class Timers:
     """The messages of one store that wait for a time of their own.
 
-    `TimerDelivery` passes over what it delivers; other threads look and cancel, with `lock` held.
+    `TimerDelivery` passes over what it delivers; other threads look, cancel and put again, with
+    `lock` held. So a store that is open for writing has one object of it.
     """
 
     def __init__(self, engine: Engine, *, stores: bool = False) -> None:
@@ -92,7 +81,7 @@ class Timers:
         self.queue = TimerQueue(self._reader)
         self.table = TimerTable()
         self.troubles = Troubles(engine.path, "the timer topic", ())
-        self.stored: StoredTimers | None = None
+        self.stored: timer_file.StoredTimers | None = None
         #: The latest time that the clock has shown, ms, as far as that is known; and queue offsets of
         #: what was stored by a clock that was set back before it was taken up.
         self.seen_ms = engine.recovery.last_store_timestamp_ms if stores else 0
@@ -134,7 +123,9 @@ class Timers:
             begin, self.table = None, TimerTable()
         self.troubles.undelivered = dict.fromkeys(self.table.undelivered)
         if self._stores and isinstance(self._engine, WritingEngine):
-            self.stored = StoredTimers(self._engine, begin)
+            self.stored = timer_file.StoredTimers(
+                self._engine, begin, lambda: self.troubles.undelivered
+            )
             timer_file.tidy(self._engine.layout, self.table)
         self._look_for_copies(begin)
         self.started = True
@@ -245,7 +236,7 @@ class Timers:
             return
         if self._copies and self._copies.take(message) and self._is_over(message):
             return
-        self.table.add(entry_of(message, properties))
+        self.table.add(entry_of(self.table, message, properties))
         if message.store_timestamp_ms > now_ms + SLACK_MS and self.stored is not None:
             self.ahead.add(message.queue_offset)
 
@@ -259,7 +250,7 @@ class Timers:
         """Stores the table. Raises: as `Stored.save`."""
         with self.lock():
             if self.started and self.stored is not None:
-                self.stored.save(self)
+                self.stored.save(self.table)
 
     def needs_from(self) -> int | None:
         """Where in the log the first message lies that is not delivered; None while none waits.
@@ -273,9 +264,28 @@ class Timers:
             return self.queue.physical_offset(max(lowest, minimum))
 
 
-# Cancels messages, and gives them another time. Both put one record into the timer topic, so that
-# each is there as a whole or not at all: a marker in RocketMQ's form, or the message again with its
-# new time, in the form in which RocketMQ puts one again that is due too late for its wheel.
+def timers_of(engine: WritingEngine) -> Timers:
+    """Those of a store that is open for writing; a copy does not keep them."""
+    stores = engine.config.deliver_delayed and not engine.copy_of
+    return engine.guests.get(Timers, lambda: Timers(engine, stores=stores))
+
+
+def see_all(engine: WritingEngine, timers: Timers) -> None:
+    """Takes up all that was put, and waits until it can be read. Lock held."""
+    timers.catch_up()
+    if (
+        timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset
+        if timers.there
+        else engine.reader.source.visible() < engine.positions.wrote
+    ):
+        engine.commit_log.log.request_flush(engine.positions.wrote)
+        engine.wait_flushed(engine.positions.wrote, None)
+        timers.catch_up()
+
+
+# Cancels messages, gives them another time, and puts them again. Each puts one record into the timer
+# topic, so that it is there as a whole or not at all: a marker in RocketMQ's form, or the message
+# again, in the form in which RocketMQ puts one again that is due too late for its wheel.
 # `__ENDS` names the message that the record is about.
 
 
@@ -308,21 +318,21 @@ def reschedule(
     return end
 
 
-def put_again(engine: WritingEngine, message: Message, when_ms: int, span_ms: int) -> int:
+def put_again(
+    engine: WritingEngine, message: Message, when_ms: int | None = None, span_ms: int = 0
+) -> int:
     """Puts a message that waits once more, for another time, the end of a span where that is not 0;
-    gives the physical offset after it. What waited before ends there."""
+    None: for the same time. Gives the physical offset after it. What waited before ends there."""
     properties = message.properties
     times = properties.get("TIMER_ROLL_TIMES", "0")
     times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
-    properties |= {
-        "TIMER_DELIVER_MS": f"{when_ms}",
-        "TIMER_OUT_MS": f"{when_ms}",
-        "TIMER_ROLL_TIMES": times,
-        ENDS: f"{message.queue_offset}",
-    }
-    for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ENQUEUE_MS"):
-        properties.pop(name, None)
-    properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
+    properties |= {"TIMER_ROLL_TIMES": times, ENDS: f"{message.queue_offset}"}
+    properties.pop("TIMER_ENQUEUE_MS", None)
+    if when_ms is not None:
+        properties |= {"TIMER_DELIVER_MS": f"{when_ms}", "TIMER_OUT_MS": f"{when_ms}"}
+        for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC"):
+            properties.pop(name, None)
+        properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
     return _put(engine, message, message.body_view, properties)
 
 
@@ -349,6 +359,9 @@ def found(timers: Timers, chosen: str | int) -> list[Message]:
             continue
         if at in timers.troubles.undelivered or table.has(due_of(properties), at):
             waiting.append(message)
+        elif isinstance(chosen, int) and (name := properties.get("UNIQ_KEY")):
+            again = found(timers, name)
+            return [one for one in again if stands_for(queue, one.queue_offset, at)]
     return waiting
 
 

@@ -3,8 +3,8 @@ that need it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from rocketstore._native.format.queue_file import UNIT_SIZE, first_kept, read_unit
@@ -25,10 +25,13 @@ __all__ = ["Hold", "holds_of"]
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The log is needed from a physical offset on."""
+    """The log is needed from a physical offset on. `cause` names what needs it, without the offsets
+    that are in `what`. `free`: as `Guests.hold` has it."""
 
     what: str
     from_offset: int
+    cause: str = ""
+    free: Callable[[int, int], int | None] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.what} (from {self.from_offset})"
@@ -43,9 +46,12 @@ def holds_of(engine: Engine, rule: Retention, begin: int, end: int) -> list[Hold
             engine.layout, engine.reader.source.segments(), begin, engine.positions.wrote
         )
         why = f"not shipped to {' or '.join(archives)}" if archives else "never shipped"
-        found.append(Hold(why, at))
+        found.append(Hold(why, at, "archives"))
     if isinstance(engine, WritingEngine):
-        found += [Hold(f"needed by {name}", at) for name, at in engine.guests.holds()]
+        found += [
+            Hold(f"needed by {name}", at, name, engine.guests.free.get(name))
+            for name, at in engine.guests.holds()
+        ]
     return [hold for hold in found if hold.from_offset < end]
 
 
@@ -60,10 +66,13 @@ def _unconsumed(
     topics = {topic: set(offsets.groups(topic)) for topic in source.topics()}
     for group in wanted:
         if group not in known:
-            yield Hold(f"group {group} has stored no offset yet", begin)
+            yield Hold(f"group {group} has stored no offset yet", begin, f"group {group}")
             continue
         found = [
-            Hold(f"group {group} has not consumed {topic}/{queue_id} from queue offset {at}", first)
+            Hold(
+                f"group {group} has not consumed {topic}/{queue_id} from queue offset {at}",
+                *(first, f"group {group}"),
+            )
             for topic, there in topics.items()
             if group in there
             for queue_id, at, first in _first_unread(engine, topic, group)

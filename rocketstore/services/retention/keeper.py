@@ -4,14 +4,16 @@ store from a thread of its own."""
 from __future__ import annotations
 
 import logging
+import sys
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import BackpressureError, ConfigError, StoreClosedError
+from rocketstore.errors import BackpressureError, ConfigError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import Worker
 from rocketstore.services.retention.disk import RemovedFiles, disk_use
 from rocketstore.services.retention.events import EventLog, RetentionEvent
@@ -21,9 +23,10 @@ from rocketstore.values.clock import ManualClock
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from rocketstore.engine.engine import Engine
+    from rocketstore.services.retention.holds import Hold
     from rocketstore.services.retention.plan import DiskUse, Outcome, RetentionPlan
     from rocketstore.services.retention.rule import Retention
     from rocketstore.values.clock import Clock
@@ -32,6 +35,10 @@ __all__ = ["AgeClock", "Keeper", "RemovedFiles", "disk_use"]
 
 logger = logging.getLogger(__name__)
 
+#: Messages that are put again at a time.
+STEP: Final = 256
+#: Pause after these, seconds, in which a delivery or a cancel has its turn.
+TURN_S: Final = 0.001
 #: Shortest time until what was not on the disk yet is looked at again, seconds.
 SOON_S: Final = 0.025
 #: Longest time between two tries after an error, seconds, where `check_every` is shorter.
@@ -55,6 +62,8 @@ class Keeper:
         # Held by the thread that decides and trims.
         self._turn = SignalSafeLock("retention")
         self._cleaning = False
+        self._over = False
+        self._warned: set[str] = set()  # causes of holds
         self._first_times: dict[int, int] = {}
         self._removed = RemovedFiles()
 
@@ -77,6 +86,7 @@ class Keeper:
 
     def stop(self) -> None:
         """Ends the thread after the round that runs."""
+        self._over = True
         self._unfollow()
         if self._worker is not None:
             self._worker.stop()
@@ -93,8 +103,11 @@ class Keeper:
                 found = outcome(rule, facts)
                 waits = found.waits
                 if found.new_begin_offset > found.begin_offset:
-                    found = outcome(rule, self._facts(rule, own=True))
+                    facts = self._freed(engine, rule, own=True)
+                    found = outcome(rule, facts)
                     waits = found.waits
+                    if found.held_by:
+                        self._warn(_decided(rule, facts))
                 if found.new_begin_offset > found.begin_offset:
                     waits = self._carry_out(engine, found) < found.new_begin_offset or waits
         except StoreClosedError:
@@ -112,7 +125,7 @@ class Keeper:
     def plan(self, rule: Retention, *, own: bool) -> RetentionPlan:
         """What `run` would do."""
         with self._turn():
-            return decide(rule, self._facts(rule, own=own))
+            return _decided(rule, self._facts(rule, own=own))
 
     def run(self, engine: WritingEngine, rule: Retention, *, own: bool) -> RetentionPlan:
         """Removes what goes by a rule, `own`: that of the store."""
@@ -121,11 +134,43 @@ class Keeper:
                 raise BackpressureError("this thread is in the middle of a run of retention")
             facts = self._facts(rule, own=own)
             self._cleaning = facts.cleaning if own else self._cleaning
-            plan = decide(rule, facts)
-            begin = self._carry_out(engine, plan) if plan.count else plan.new_begin_offset
-            return plan if begin == plan.new_begin_offset else cut_at(plan, begin)
+            plan, begin = _decided(rule, facts), facts.begin
+            if plan.count:
+                begin = self._carry_out(engine, outcome(rule, self._freed(engine, rule, own=own)))
+            return plan if begin >= plan.new_begin_offset else cut_at(plan, begin)
 
     # ---- how ----
+
+    def _freed(self, engine: WritingEngine, rule: Retention, *, own: bool) -> Facts:
+        """The facts, once what can be put again does not hold what goes. What goes without that
+        goes first: a full disk has room for it then."""
+        facts = self._facts(rule, own=own)
+        for hold, below in _movable(rule, facts):
+            if hold.free is None or hold.from_offset >= below:
+                continue
+            found = outcome(rule, facts)
+            if found.new_begin_offset > found.begin_offset and not found.emergency:
+                self._carry_out(engine, found)
+            left = sys.maxsize
+            try:
+                while not self._over and (now := hold.free(below, STEP)) and now < left:
+                    left = now
+                    time.sleep(TURN_S)
+            except (OSError, RocketStoreError) as error:
+                if not found.emergency or isinstance(error, StoreClosedError):
+                    raise
+                logger.warning("%s: %s cannot be put again: %s", engine.path, hold.cause, error)
+            facts = self._facts(rule, own=own)
+        return facts
+
+    def _warn(self, found: RetentionPlan) -> None:
+        """Says once of each cause that it holds more than the rule leaves of the log."""
+        kept = self._engine.positions.wrote - found.new_begin_offset
+        holding = {held.cause for held in found.held_by if 2 * held.bytes > kept}
+        for held in found.held_by:
+            if held.cause in holding - self._warned:
+                logger.warning("%s: retention cannot remove the log, %s", self._engine.path, held)
+        self._warned = holding
 
     def _facts(self, rule: Retention, *, own: bool, holds: bool = True) -> Facts:
         """What decides now. The clock of the store's own rule doubts jumps; a rule that is given
@@ -181,7 +226,7 @@ class Keeper:
             )
         return disk_use(directory, held)
 
-    def _carry_out(self, engine: WritingEngine, plan: RetentionPlan | Outcome) -> int:
+    def _carry_out(self, engine: WritingEngine, plan: Outcome) -> int:
         """Trims; the begin of the log then. An emergency is noted first."""
         if plan.emergency:
             self.events.add(
@@ -231,6 +276,28 @@ class RetentionWorker(Worker):
 
     def _ended(self, error: BaseException) -> None:
         logger.error("%s: retention has ended: %r", self._engine.path, error)
+
+
+def _decided(rule: Retention, facts: Facts) -> RetentionPlan:
+    """The plan, in which nothing holds that `_freed` puts again."""
+    going = {hold for hold, _ in _movable(rule, facts)}
+    return decide(rule, replace(facts, holds=[hold for hold in facts.holds if hold not in going]))
+
+
+def _movable(rule: Retention, facts: Facts) -> Iterator[tuple[Hold, int]]:
+    """Holds of what can be put again where that is worth it, and up to where in the log nothing else
+    holds what goes."""
+    reach = _reach(rule, facts, [hold for hold in facts.holds if hold.free is None])
+    goal = _reach(rule, facts, ())
+    for hold in facts.holds:
+        below = reach if hold.from_offset < reach else goal
+        if hold.free and hold.from_offset < below and hold.free(below, 0) is not None:
+            yield hold, reach
+
+
+def _reach(rule: Retention, facts: Facts, holds: Sequence[Hold]) -> int:
+    """Where the log would begin with these holds alone."""
+    return outcome(rule, replace(facts, holds=holds)).new_begin_offset
 
 
 def _is_cleaning(rule: Retention, disk: DiskUse | None, *, began: bool) -> bool:

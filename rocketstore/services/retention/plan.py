@@ -6,7 +6,7 @@ A segment has messages of all topics, so a plan knows no topic (decision 0036).
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DiskUse",
     "Facts",
+    "HeldLog",
     "Outcome",
     "RetentionPlan",
     "Segment",
@@ -107,6 +108,22 @@ class SegmentPlan:
 
 @public
 @dataclass(frozen=True, slots=True)
+class HeldLog:
+    """What keeps `bytes` of the log, whole segments from `from_offset` on, that the rule wants to
+    remove. `cause` is "timers", "delayed messages", "a replica", "archives", or "group" and its
+    name; `what` says more."""
+
+    cause: str
+    what: str
+    from_offset: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"held: {self.bytes} bytes, {self.what} (from {self.from_offset})"
+
+
+@public
+@dataclass(frozen=True, slots=True)
 class RetentionPlan:
     """Which segments go, oldest first, and why each of the others stays.
 
@@ -114,7 +131,7 @@ class RetentionPlan:
     go. `emergency`: some go only because the disk is used up to the emergency watermark;
     `given_up`: what held these, and was not respected. `waits`: more would go, and are not on the
     disk or in their queue yet. `disk_used`: the used fraction of the file system, if the rule
-    asks."""
+    asks. `held_by`: what keeps segments that the rule wants to remove, the most bytes first."""
 
     segments: tuple[SegmentPlan, ...]
     begin_offset: int
@@ -123,6 +140,7 @@ class RetentionPlan:
     emergency: bool = False
     given_up: tuple[str, ...] = ()
     waits: bool = False
+    held_by: tuple[HeldLog, ...] = ()
 
     @property
     def count(self) -> int:
@@ -138,7 +156,7 @@ class RetentionPlan:
         head = f"{counted(self.count, 'segment')} of {len(self.segments)} go, {self.bytes} bytes; "
         lines = [f"{head}the log begins at {self.new_begin_offset} then"]
         lines += [f"given up: {what}" for what in self.given_up]
-        return "\n".join([*lines, *map(str, self.segments)])
+        return "\n".join([*lines, *map(str, self.segments), *map(str, self.held_by)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +171,7 @@ class Outcome:
     given_up: tuple[str, ...]
     waits: bool
     wanted: tuple[Wanted, ...]
+    held_by: tuple[HeldLog, ...]
 
 
 def outcome(rule: Retention, facts: Facts) -> Outcome:
@@ -172,7 +191,16 @@ def outcome(rule: Retention, facts: Facts) -> Outcome:
         given_up = tuple(str(hold) for hold in facts.holds if hold.from_offset < end)
     waits = _last_end(facts.segments[:-1], reach, facts.begin) > end
     used = None if facts.disk is None else facts.disk.fraction
-    return Outcome(facts.begin, end, used, end > plain, given_up, waits, tuple(wanted))
+    held_by = tuple(_held_by(facts, max(end, _last_end(facts.segments[:-1], goal, end)), end))
+    return Outcome(facts.begin, end, used, end > plain, given_up, waits, tuple(wanted), held_by)
+
+
+def _held_by(facts: Facts, goal: int, end: int) -> Iterator[HeldLog]:
+    """What keeps segments from `end` up to `goal`."""
+    for hold in sorted(facts.holds, key=lambda hold: hold.from_offset):
+        begins = [s.start_offset for s in facts.segments if s.end_offset > hold.from_offset]
+        if begins and (size := goal - max(begins[0], end)) > 0:
+            yield HeldLog(hold.cause or hold.what, hold.what, hold.from_offset, size)
 
 
 def decide(rule: Retention, facts: Facts) -> RetentionPlan:
@@ -194,7 +222,8 @@ def decide(rule: Retention, facts: Facts) -> RetentionPlan:
         for s in facts.segments
     )
     return RetentionPlan(
-        segments, facts.begin, end, made.disk_used, made.emergency, made.given_up, made.waits
+        *(segments, facts.begin, end, made.disk_used, made.emergency, made.given_up, made.waits),
+        made.held_by,
     )
 
 
