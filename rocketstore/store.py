@@ -757,7 +757,8 @@ class Store:
     ) -> int:
         """Removes whole segments from the front of the log; gives the new begin offset.
 
-        The last segment stays, and so does what the dispatcher has not reached.
+        The last segment stays, and so does what the dispatcher has not reached, and what
+        `retention.hold` keeps.
 
         Args:
             before_offset: Segments that end at this physical offset or below it go.
@@ -770,6 +771,7 @@ class Store:
             TypeError: not exactly one of the two, or it is no number and no time.
             BackpressureError: the disk took longer than `sync_flush_timeout_ms`; nothing was
                 trimmed.
+            ReadFailedError: the file of holds is damaged; nothing was trimmed.
             StoreReadOnlyError, StoreClosedError: the store cannot be trimmed.
             OSError: a file cannot be removed; the next trim tries again.
         """
@@ -777,8 +779,8 @@ class Store:
         if (before_offset is None) == (before_time is None):
             raise TypeError("trim() takes one of before_offset= and before_time=, by its name")
         if before_time is not None:
-            return engine.trim(before_ms=timestamp_ms("before_time", before_time))
-        return engine.trim(before_offset=whole_number("before_offset", before_offset, 0))
+            return engine.trim(None, timestamp_ms("before_time", before_time))
+        return engine.trim(whole_number("before_offset", before_offset, 0))
 
     def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back.

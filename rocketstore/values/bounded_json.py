@@ -45,6 +45,7 @@ LIMITS: Final[dict[str, Limits]] = {
     # Ours: as much as their writers keep.
     "store.json": Limits(1 << 20, 10_000),
     "cut.json": Limits(4096, 100),
+    "holds.json": Limits(16 << 20, 5_000),
     "retention.json": Limits(4 << 20, 50_000),
     "recovery.json": Limits(16 << 20, 300_000, 5),
     "shipped.json": Limits(16 << 20, 200_000),

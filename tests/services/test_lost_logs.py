@@ -270,6 +270,7 @@ STATES: Final[dict[str, Callable[[Case], None]]] = {
     "orders of recovery": orders_of_recovery,
     "blocked queues": blocked_queues,
     "identity": identity,
+    "holds": lambda case: case.made.check_holds(case.store, case.cause),
     "places": places,
     "no faults": no_faults,
 }
@@ -291,6 +292,7 @@ FILES: Final = {
     "timers": "timers",
     "timer_state": "timers",
     "shipped": "tests/archive/test_changed_logs.py",
+    "holds": "holds",
     "retention": "a history: no offset of it is believed",
     "replication": "tests/replication/protocol/test_epochs.py",
     "live": "files of the log",

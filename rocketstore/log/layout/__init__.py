@@ -17,6 +17,7 @@ Read in this order:
 - `store_json`: what a store is and which part of its log other programs wrote.
 - `ordered_cut`: where the next recovery cuts the log at a sound record.
 - `json_files`: JSON as RocketMQ writes it, and our own, with a checksum.
+- `named_holds`: names by which programs keep a part of the log.
 - `disk_blocks`: blocks on disk for a part of a file, ahead of what is written there.
 - `padding`: stale bytes after the last record, which RocketMQ may leave.
 - `rocksdb_queues`: consume queues in RocksDB, which are not read.

@@ -31,6 +31,7 @@ OWN_NAMES = (
     "checkpoint",
     "cut.json",
     "group_offsets",
+    "holds.json",
     "journal",
     "live",
     "positions",

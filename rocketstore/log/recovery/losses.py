@@ -13,6 +13,7 @@ names its log (`log_place`): a log may grow again before anybody looks.
 | delay levels, timers | forgotten here: what was delivered is found in the log |
 | half messages, their ends, commits of transactions | by `ConsumerOffsets.clamp`: read again |
 | offsets of groups, with their journal | by `ConsumerOffsets.clamp`: to the end of the queue |
+| holds of retention | lowered here to the end of the log |
 | what was shipped | emptied here: nothing shows any more that the log goes on its archives |
 | bookmarks | each compares its own record |
 | queues, index, unique ids, `queue_ends` | recovery makes them from the log |
@@ -31,6 +32,7 @@ from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.wrong_units import units_of_no_record
 from rocketstore.log.layout.atomic_files import remove_state_file, write_state_file
+from rocketstore.log.layout.named_holds import lower_holds
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, SIZE_MAX
 from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, RecoveryReport
 
@@ -216,6 +218,8 @@ def take_back(report: RecoveryReport, layout: StoreLayout) -> RecoveryReport:
         taken.append(
             "the note of shipments emptied, as the log lost its end and goes on no archive"
         )
+    if lower_holds(layout, report.end):
+        taken.append("holds of retention lowered to the end of the log, which lay below")
     return with_guesses(report, taken)
 
 

@@ -200,7 +200,7 @@ class Keeper:
         ]
         files = self._removed.look(going) if plan.disk_used is not None else []
         try:
-            return engine.trim(before_offset=plan.new_begin_offset)
+            return engine.trim(plan.new_begin_offset, over_holds=plan.emergency)
         finally:
             self._removed.add(files)
 

@@ -13,6 +13,7 @@ from rocketstore.log.damage import Damage
 from rocketstore.log.layout import ordered_cut, store_json
 from rocketstore.log.layout.json_files import read_json_file
 from rocketstore.log.layout.log_place import LogPlace
+from rocketstore.log.layout.named_holds import save_holds
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.recovery import progress as recovery
 from rocketstore.replication.role import state as replication
@@ -63,6 +64,10 @@ FILES: dict[str, tuple[Callable[[StoreLayout], None], Callable[[StoreLayout], Pa
     "store.json": (save_store, lambda layout: layout.store_json),
     "recovery.json": (save_recovery, lambda layout: layout.recovery),
     "shipped.json": (save_shipped, lambda layout: layout.shipped),
+    "holds.json": (
+        lambda layout: save_holds(layout, {"snapshot": 4096, "Prüfung": 9000}),
+        lambda layout: layout.holds,
+    ),
     "retention.json": (save_retention, lambda layout: layout.retention),
     "replication.json": (save_role, lambda layout: layout.replication),
     "cut.json": (lambda layout: ordered_cut.order_cut(layout, 4096), lambda layout: layout.cut),

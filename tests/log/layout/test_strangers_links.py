@@ -39,6 +39,7 @@ NAMES = [
     "rocketstore/checkpoint",
     "rocketstore/cut.json",
     "rocketstore/group_offsets",
+    "rocketstore/holds.json",
     "rocketstore/journal/",
     "rocketstore/live/",
     "rocketstore/positions",
