@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketstore import CompactionReport, tools
-from rocketstore.services.compaction.compaction import WAITING_LEAST, LatestKeys
+from rocketstore.scanning.latest_keys import WAITING_LEAST, LatestKeys
 from rocketstore.testing import ManualClock
 from rocketstore.values.system_flags import ROLLED_BACK
 from tests.services.compacting import NONE, SHAPE, fill_at_random, messages, put, rows
