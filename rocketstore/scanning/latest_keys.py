@@ -106,6 +106,18 @@ class LatestKeys:
             if self._counts[part] >= max(WAITING_LEAST, len(self._marks[part]) // 2):
                 self._merge(part)
 
+    def between(self, low: int, high: int) -> Marks:
+        """The marks in [low, high) of latest messages, rising. What is lower is forgotten."""
+        for part in range(len(self._marks)):
+            self._merge(part)
+            kept = self._marks[part] >= low
+            self._hashes[part], self._marks[part] = (
+                self._hashes[part][kept],
+                self._marks[part][kept],
+            )
+        marks = np.concatenate(self._marks)
+        return np.sort(marks[marks < high])
+
     def take(self) -> Marks:
         """The mark of the latest message of each key, rising; nothing is left here."""
         found = []

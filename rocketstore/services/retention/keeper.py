@@ -5,17 +5,24 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import BackpressureError, ConfigError, StoreClosedError
+from rocketstore.errors import (
+    BackpressureError,
+    ConfigError,
+    RocketStoreError,
+    StoreClosedError,
+)
 from rocketstore.log.worker import Worker
 from rocketstore.services.retention.disk import RemovedFiles, disk_use
 from rocketstore.services.retention.events import EventLog, RetentionEvent
 from rocketstore.services.retention.holds import holds_of
+from rocketstore.services.retention.latest import LatestMessages
 from rocketstore.services.retention.plan import DiskUse, Facts, Segment, cut_at, decide, outcome
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.kept_errors import without_frames
@@ -55,6 +62,9 @@ class Keeper:
         # Held by the thread that decides and trims.
         self._turn = SignalSafeLock("retention")
         self._cleaning = False
+        self._latest = LatestMessages(engine, ())
+        self._why_kept = ""
+        self._ended = False
         self._first_times: dict[int, int] = {}
         self._removed = RemovedFiles()
 
@@ -78,6 +88,7 @@ class Keeper:
     def stop(self) -> None:
         """Ends the thread after the round that runs."""
         self._unfollow()
+        self._ended = True
         if self._worker is not None:
             self._worker.stop()
 
@@ -96,7 +107,8 @@ class Keeper:
                     found = outcome(rule, self._facts(rule, own=True))
                     waits = found.waits
                 if found.new_begin_offset > found.begin_offset:
-                    waits = self._carry_out(engine, found) < found.new_begin_offset or waits
+                    end = found.new_begin_offset
+                    waits = self._carry_out(engine, rule, found) < end or waits
         except StoreClosedError:
             raise
         except Exception as error:
@@ -112,7 +124,9 @@ class Keeper:
     def plan(self, rule: Retention, *, own: bool) -> RetentionPlan:
         """What `run` would do."""
         with self._turn():
-            return decide(rule, self._facts(rule, own=own))
+            plan = decide(rule, self._facts(rule, own=own))
+            why = self._latest_of(rule).too_many(plan.new_begin_offset) if plan.count else ""
+            return cut_at(plan, plan.begin_offset, why) if why else plan
 
     def run(self, engine: WritingEngine, rule: Retention, *, own: bool) -> RetentionPlan:
         """Removes what goes by a rule, `own`: that of the store."""
@@ -122,8 +136,8 @@ class Keeper:
             facts = self._facts(rule, own=own)
             self._cleaning = facts.cleaning if own else self._cleaning
             plan = decide(rule, facts)
-            begin = self._carry_out(engine, plan) if plan.count else plan.new_begin_offset
-            return plan if begin == plan.new_begin_offset else cut_at(plan, begin)
+            begin = self._carry_out(engine, rule, plan) if plan.count else plan.new_begin_offset
+            return plan if begin == plan.new_begin_offset else cut_at(plan, begin, self._why_kept)
 
     # ---- how ----
 
@@ -181,8 +195,27 @@ class Keeper:
             )
         return disk_use(directory, held)
 
-    def _carry_out(self, engine: WritingEngine, plan: RetentionPlan | Outcome) -> int:
-        """Trims; the begin of the log then. An emergency is noted first."""
+    def _latest_of(self, rule: Retention) -> LatestMessages:
+        if self._latest.topics != rule.keep_latest_of:
+            self._latest = LatestMessages(self._engine, rule.keep_latest_of)
+        return self._latest
+
+    def _carry_out(
+        self, engine: WritingEngine, rule: Retention, plan: RetentionPlan | Outcome
+    ) -> int:
+        """Puts again what the rule keeps, and trims; the begin of the log then. An emergency is
+        noted first."""
+        latest, end, why = self._latest_of(rule), plan.new_begin_offset, ""
+        try:
+            why = latest.too_many(end) or latest.put_again(engine, end, lambda: not self._ended)
+        except (RocketStoreError, OSError) as error:
+            if not plan.emergency:
+                raise
+            why = f"the latest messages of its keys cannot be put again: {error}"
+        self._why_kept = why
+        if why and not plan.emergency:
+            return plan.begin_offset
+        plan = replace(plan, given_up=(*plan.given_up, why)) if why else plan
         if plan.emergency:
             self.events.add(
                 RetentionEvent(
