@@ -293,6 +293,7 @@ FILES: Final = {
     "timer_state": "timers",
     "shipped": "tests/archive/test_changed_logs.py",
     "holds": "holds",
+    "compacted": "tests/services/test_compaction_base.py",
     "retention": "a history: no offset of it is believed",
     "replication": "tests/replication/protocol/test_epochs.py",
     "live": "files of the log",

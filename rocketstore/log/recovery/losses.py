@@ -18,6 +18,7 @@ names its log (`log_place`): a log may grow again before anybody looks.
 | bookmarks | each compares its own record |
 | queues, index, unique ids, `queue_ends` | recovery makes them from the log |
 | `positions`, `blocked_queues`, `recovery.json`, `cut.json` | each open writes or ends them |
+| `compacted.json` | names the place in both logs that it speaks of |
 | `replication.json` | its epochs end where the log ends; the last bytes are compared |
 """
 

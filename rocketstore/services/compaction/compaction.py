@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from rocketstore.errors import (
     MissingSegmentsError,
     ReadFailedError,
 )
+from rocketstore.log.layout.log_place import place_at
 from rocketstore.log.read.column_reader import LogFiles, ScanReport
 from rocketstore.scanning.latest_keys import (
     COLUMNS,
@@ -32,6 +34,7 @@ from rocketstore.scanning.latest_keys import (
     keys_of,
 )
 from rocketstore.scanning.scan import OnDamage, Scan
+from rocketstore.services.compaction.base import describe, note_origin, open_base
 from rocketstore.services.compaction.new_store import NewStore, check_into
 from rocketstore.services.compaction.report import CompactionReport
 from rocketstore.values.arguments import one_of, texts
@@ -66,6 +69,7 @@ def compact(
     on_damage: OnDamage = "raise",
     dry_run: bool = False,
     progress: Progress | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> CompactionReport:
     """`Store.compact`."""
     began = time.monotonic()
@@ -86,31 +90,66 @@ def compact(
         # Where the last segments are missing, older messages would pass for the latest.
         raise MissingSegmentsError(f"{engine.path}: {'; '.join(engine.recovery.missing)}")
     clock = engine.write.clock if isinstance(engine, WritingEngine) else SYSTEM_CLOCK
-    run = _Run(
-        scan=Scan(
-            path=os.fspath(layout.root),
-            begin_offset=begin,
-            end_offset=max(begin, end),
-            limit_offset=max(begin, end),
-            columns=COLUMNS,
-            filter=RecordFilter.of(topics=names),
-            on_damage=on_damage,
-            whole=True,
-            log_directories=tuple(map(os.fspath, layout.log_directories)),
-        ),
-        old_ms=clock.now_ms() - grace // timedelta(milliseconds=1) if tombstones else None,
-        keeps_keyless=without_key == "keep",
-        keeps_offsets=keep_offsets,
-        progress=progress,
-    )
-    latest = run.look()
-    if not dry_run:
-        config = engine.config
-        with NewStore(target, config) as made:
-            run.copy(latest, layout, made.log)
-            made.finish(run.skipped, run.last_ms)
+    origin = describe(engine, names, keep_offsets)
+    parts = [_part(layout, begin, max(begin, end), names, on_damage)]
+    with contextlib.ExitStack() as opened:
+        if base is not None:
+            before, begin = open_base(base, engine, origin, end)
+            opened.callback(before.close)
+            there, low, high = before.log_bounds()
+            check_into(into, there)
+            # Of the base first: marks rise in the order of puts.
+            parts = [
+                _part(there, low, high, names, "raise"),
+                _part(layout, begin, end, names, on_damage, high),
+            ]
+        run = _Run(
+            parts=parts,
+            old_ms=clock.now_ms() - grace // timedelta(milliseconds=1) if tombstones else None,
+            keeps_keyless=without_key == "keep",
+            keeps_offsets=keep_offsets,
+            progress=progress,
+        )
+        latest = run.look()
+        if not dry_run:
+            with NewStore(target, engine.config) as made:
+                run.copy(latest, made.log)
+                place = place_at(engine.reader.source.segments(), parts[-1].scan.end_offset)
+                made.finish(run.skipped, run.last_ms, lambda new: note_origin(new, origin, place))
     report = replace(run.report, path=engine.path, into=target, topics=tuple(sorted(names)))
-    return replace(report, dry_run=dry_run, seconds=time.monotonic() - began)
+    shown = "" if base is None else os.path.realpath(base)
+    return replace(report, base=shown, dry_run=dry_run, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A log to read. Its offsets count from `base` on, after those of the part before it."""
+
+    scan: Scan
+    layout: StoreLayout
+    base: int
+
+
+def _part(
+    layout: StoreLayout,
+    begin: int,
+    end: int,
+    topics: frozenset[str],
+    on_damage: OnDamage,
+    base: int = 0,
+) -> _Part:
+    scan = Scan(
+        path=os.fspath(layout.root),
+        begin_offset=begin,
+        end_offset=end,
+        limit_offset=end,
+        columns=COLUMNS,
+        filter=RecordFilter.of(topics=topics),
+        on_damage=on_damage,
+        whole=True,
+        log_directories=tuple(map(os.fspath, layout.log_directories)),
+    )
+    return _Part(scan, layout, base)
 
 
 def _checked_topics(topics: str | Iterable[str]) -> frozenset[str]:
@@ -127,7 +166,7 @@ def _checked_topics(topics: str | Iterable[str]) -> frozenset[str]:
 class _Run:
     """One compaction: `look`, then `copy`."""
 
-    scan: Scan
+    parts: list[_Part]
     #: Tombstones stored before this time go, ms since 1970; None: an empty body is none.
     old_ms: int | None
     keeps_keyless: bool
@@ -144,8 +183,8 @@ class _Run:
         """The physical offsets of the messages with a key that stay, rising; and the report of a
         dry run."""
         keys = LatestKeys()
-        for chunk in self._chunks("look"):
-            keys.take_up(chunk, self.old_ms)
+        for chunk, part in self._chunks("look"):
+            keys.take_up(chunk, self.old_ms, part.base)
         keyed, keyless, hidden = keys.keyed, keys.keyless, keys.hidden
         latest = keys.take()
         dead = (latest & TOMBSTONE) != 0
@@ -156,8 +195,8 @@ class _Run:
             path="",
             into="",
             topics=(),
-            begin=self.scan.begin_offset,
-            end=self.scan.end_offset,
+            begin=self._source.begin_offset,
+            end=self._source.end_offset,
             messages=keyed + keyless,
             keys=count,
             kept=count - gone + kept_keyless,
@@ -167,43 +206,51 @@ class _Run:
             without_key=keyless,
             without_key_kept=kept_keyless,
             undelivered=hidden,
-            **_damage(self.scan.report),
+            **_damage(self._source.report),
         )
         return latest[~dropped] >> MARK_BITS
 
-    def copy(self, latest: Any, layout: StoreLayout, log: NewLog) -> None:
+    @property
+    def _source(self) -> Scan:
+        return self.parts[-1].scan
+
+    def copy(self, latest: Any, log: NewLog) -> None:
         """Writes what stays, in the order of the log."""
-        copied, files = 0, LogFiles(layout)
+        copied, files = 0, {part: LogFiles(part.layout) for part in self.parts}
         try:
-            for chunk in self._chunks("copy"):
-                rows = self._rows_that_stay(chunk, latest)
+            for chunk, part in self._chunks("copy"):
+                rows = self._rows_that_stay(chunk, latest, part.base)
                 copied += len(rows)
-                self._copy_rows(chunk, rows, files, log)
+                self._copy_rows(chunk, rows, files[part], log)
         finally:
-            files.close()
+            for each in files.values():
+                each.close()
         if copied != self.report.kept:
             raise ReadFailedError(
-                f"{self.scan.path}: {self.report.kept - copied} of {self.report.kept} messages are "
-                "not there any more: the log was trimmed or damaged meanwhile; run it again"
+                f"{self._source.path}: {self.report.kept - copied} of {self.report.kept} messages "
+                "are not there any more: the log was trimmed or damaged meanwhile; run it again"
             )
         self.report = replace(
             self.report,
             skipped_offsets=self.skipped,
             bytes_written=log.record_bytes,
-            **_damage(self.scan.report),
+            **_damage(self._source.report),
         )
 
-    def _chunks(self, what: str) -> Iterator[Columns]:
-        begin, total = self.scan.begin_offset, self.scan.end_offset - self.scan.begin_offset
-        for chunk in self.scan:
-            yield chunk
-            if self.progress is not None:
-                self.progress(what, min(chunk.end_offset - begin, total), total)
+    def _chunks(self, what: str) -> Iterator[tuple[Columns, _Part]]:
+        done, total = 0, sum(p.scan.end_offset - p.scan.begin_offset for p in self.parts)
+        for part in self.parts:
+            before = done - part.scan.begin_offset
+            for chunk in part.scan:
+                yield chunk, part
+                if self.progress is not None:
+                    self.progress(what, min(before + chunk.end_offset, total), total)
+            done = before + part.scan.end_offset
         if self.progress is not None:
             self.progress(what, total, total)
 
-    def _rows_that_stay(self, chunk: Columns, latest: Any) -> list[int]:
-        offsets = chunk["physical_offset"]
+    def _rows_that_stay(self, chunk: Columns, latest: Any, base: int) -> list[int]:
+        offsets = chunk["physical_offset"] + base
         low, high = np.searchsorted(latest, [offsets[0], offsets[-1] + 1])
         stays = np.isin(offsets, latest[low:high], assume_unique=True)
         if self.report.without_key_kept:
@@ -222,7 +269,7 @@ class _Run:
             offset = offsets[row]
             file = files.at(offset)
             if file is None:
-                raise ReadFailedError(f"{self.scan.path}: the log was trimmed meanwhile")
+                raise ReadFailedError(f"{self._source.path}: the log was trimmed meanwhile")
             record = file.read(offset - file.start_offset, sizes[row])
             if LISTED in record:
                 _refuse_listed(record, offset)

@@ -37,6 +37,7 @@ NAMES = [
     "rocketstore/",
     "rocketstore/blocked_queues",
     "rocketstore/checkpoint",
+    "rocketstore/compacted.json",
     "rocketstore/cut.json",
     "rocketstore/group_offsets",
     "rocketstore/holds.json",
