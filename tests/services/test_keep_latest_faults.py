@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,49 +22,66 @@ from tests.support.small_store import SEGMENT, dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
 
 
-@pytest.mark.parametrize("copies", range(6))
-def test_a_kill_at_any_copy_loses_none_and_makes_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int
+class Images:
+    """Copies of a store as a loss of power leaves it, at each copy and around the trim: the log has what was
+    flushed, and a part of what follows. A part that is all of it is what a kill leaves."""
+
+    def __init__(self, path: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> None:
+        self.path, self.rng = path, rng
+        self.made: list[Path] = []
+        for kind, name in ((LatestMessages, "_put"), (WritingEngine, "trim")):
+            patch.setattr(kind, name, self.around(getattr(kind, name)))
+
+    def around(self, real: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            store = rocketstore.opened(self.path)
+            self.take(store.flushed_offset, store.end_offset)
+            found = real(*given, **named)
+            self.take(store.flushed_offset, store.end_offset)
+            return found
+
+        return call
+
+    def take(self, flushed: int, end: int) -> None:
+        image = self.path.with_name(f"{self.path.name}.{len(self.made)}")
+        shutil.copytree(self.path, image)
+        self.made.append(image)
+        cut = self.rng.choice((flushed, end, self.rng.randint(flushed, end)))
+        for file in (image / "commitlog").iterdir():
+            if (size := file.stat().st_size) + int(file.name) > cut:
+                kept = max(0, cut - int(file.name))
+                file.write_bytes(file.read_bytes()[:kept] + bytes(size - kept))
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_lost_power_loses_no_key_and_makes_no_more_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
-    """Also right before the trim, and the next open too may be killed there."""
-    keys = [f"k{n}" for n in range(5)]
-    with open_small(tmp_path / "0") as store:
-        for key in keys:
-            put(store, key, key.encode())
-        fill(store)
-    for death in range(3):
-        source, image = tmp_path / f"{death}", tmp_path / f"{death + 1}"
-        with open_small(source) as store, monkeypatch.context() as patch:
-            real, left = LatestMessages._put, [copies]
-
-            def dies(
-                self: Any, engine: Any, offset: int, real: Any = real, left: Any = left,
-                image: Path = image, source: Path = source,
-            ) -> bool:  # fmt: skip
-                if left[0] == 0:
-                    shutil.copytree(source, image)
-                    raise KeyboardInterrupt
-                left[0] -= 1
-                return bool(real(self, engine, offset))
-
-            def dies_at_trim(
-                *_: Any, image: Path = image, source: Path = source, **__: Any
-            ) -> None:
-                shutil.copytree(source, image)
-                raise KeyboardInterrupt
-
-            patch.setattr(LatestMessages, "_put", dies)
-            patch.setattr(WritingEngine, "trim", dies_at_trim)
-            with pytest.raises(KeyboardInterrupt):
-                store.retention.run(RULE)
-        with open_small(image) as store:
-            assert latest_of(dispatched(store)) == {key: key.encode() for key in keys}
-            assert len(messages(store)) <= 10
-    with open_small(tmp_path / "3") as store:
-        first_segments_go(store)
-        assert store.begin_offset > 0
-        assert latest_of(store) == {key: key.encode() for key in keys}
-        assert len(messages(store)) == 5
+    """Nor a second loss, in the run of retention that follows."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng, values = random.Random(seed), dict[str, bytes]()
+    with open_small(tmp_path / "s", durability=durability) as store, monkeypatch.context() as patch:
+        for n in range(3):
+            first_segments_go(store)
+            for key in rng.sample("abcdefgh", 4):
+                values[key] = b"%d" % n
+                put(store, key, values[key], rng.randrange(3))
+            fill(store, 40)
+        images = Images(tmp_path / "s", rng, patch)
+        store.retention.run(RULE)
+    assert len(images.made) > 2
+    for number, image in enumerate(images.made):
+        with monkeypatch.context() as patch, open_small(image, durability=durability) as store:
+            assert latest_of(dispatched(store)) == values
+            again = Images(image, rng, patch) if number % 4 == 0 else None
+            first_segments_go(store)
+            assert latest_of(store) == values
+            assert store.begin_offset > 0
+            assert len(messages(store)) <= 2 * len(values)
+        for second in again.made if again else ():
+            with open_small(second, durability=durability) as store:
+                assert latest_of(dispatched(store)) == values
 
 
 @pytest.mark.parametrize("error", [DiskFullError(errno.ENOSPC, "full"), OSError(errno.EIO, "EIO")])
@@ -118,7 +136,6 @@ def test_damage_keeps_the_segment(tmp_path: Path) -> None:
         put(store, "a", b"2" * 100)
         at = messages(store)[1].physical_offset
         fill(store)
-    path = next((tmp_path / "commitlog").iterdir())
     path = tmp_path / "commitlog" / f"{0:020d}"
     data = bytearray(path.read_bytes())
     data[at + 100] ^= 1
