@@ -67,7 +67,6 @@ def test_what_cannot_be_held(tmp_path: Path) -> None:
         save_holds(StoreLayout(tmp_path), {f"\N{SNOWMAN}{n}" * 50: end for n in range(HOLDS_MAX)})
         with pytest.raises(ConfigError, match="1000 holds"):
             kept.hold("one more", end)
-        assert len(kept.holds) == HOLDS_MAX
         with open_small(tmp_path, "r") as reader:
             for call in (
                 lambda: reader.retention.hold("x", end),

@@ -31,14 +31,12 @@ def test_two_keys_survive_100_trims(tmp_path: Path) -> None:
     with open_small(tmp_path / "s") as store:
         put(store, "a", b"once", 3, born_time=1234, flag=7, reconsume_times=2)
         first = messages(store)[0]
-        begins = set()
         for n in range(100):
             put(store, "b", b"%d" % n)
             fill(store, 30)
             store.retention.run(RULE)
-            begins.add(store.begin_offset)
             assert latest_of(dispatched(store)) == {"a": b"once", "b": b"%d" % n}
-        assert len(begins) > 90
+        assert store.begin_offset > 100 * 2 * SEGMENT
         assert len(messages(store)) < 6
         kept = next(message for message in messages(store) if message.keys == ("a",))
         for name in ("properties", "body", "born_timestamp_ms", "born_host", "flag", "queue_id",

@@ -103,6 +103,25 @@ def test_a_disk_that_takes_no_copy_keeps_the_segment(
         assert latest_of(dispatched(store)) == {"a": b"1"}
 
 
+def test_a_store_that_closes_looks_no_further_and_gives_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path) as store:
+        put(store, "a", b"1")
+        fill(store)
+        Disk(monkeypatch, store, 1)
+        monkeypatch.setattr(LatestMessages, "__init__", begun_and_ended)
+        rule = Retention(emergency_watermark=0.5, keep_latest_of=["config"])
+        with pytest.raises(rocketstore.StoreClosedError):
+            store.retention.run(rule)
+        assert store.begin_offset == 0
+
+
+def begun_and_ended(self: Any, *given: Any, real: Any = LatestMessages.__init__) -> None:
+    real(self, *given)
+    self.ended = True
+
+
 def fails_with(error: BaseException) -> Any:
     def fail(*_: Any, **__: Any) -> None:
         raise error

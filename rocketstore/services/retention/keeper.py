@@ -64,7 +64,6 @@ class Keeper:
         self._cleaning = False
         self._latest = LatestMessages(engine, ())
         self._why_kept = ""
-        self._ended = False
         self._first_times: dict[int, int] = {}
         self._removed = RemovedFiles()
 
@@ -88,7 +87,7 @@ class Keeper:
     def stop(self) -> None:
         """Ends the thread after the round that runs."""
         self._unfollow()
-        self._ended = True
+        self._latest.ended = True
         if self._worker is not None:
             self._worker.stop()
 
@@ -207,9 +206,9 @@ class Keeper:
         noted first."""
         latest, end, why = self._latest_of(rule), plan.new_begin_offset, ""
         try:
-            why = latest.too_many(end) or latest.put_again(engine, end, lambda: not self._ended)
+            why = latest.too_many(end) or latest.put_again(engine, end)
         except (RocketStoreError, OSError) as error:
-            if not plan.emergency:
+            if not plan.emergency or isinstance(error, StoreClosedError):
                 raise
             why = f"the latest messages of its keys cannot be put again: {error}"
         self._why_kept = why

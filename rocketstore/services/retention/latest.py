@@ -16,14 +16,14 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.append.key_watch import KeyWatch
-from rocketstore.errors import MissingSegmentsError
+from rocketstore.errors import MissingSegmentsError, StoreClosedError
 from rocketstore.puts.put_message import put_message
 from rocketstore.scanning.latest_keys import COLUMNS, MARK_BITS, TOMBSTONE, LatestKeys
 from rocketstore.scanning.scan import Scan
 from rocketstore.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from rocketstore.engine.engine import Engine
     from rocketstore.engine.writing_engine import WritingEngine
@@ -42,6 +42,8 @@ class LatestMessages:
         self.topics = topics
         self._engine = engine
         self._keys, self._seen = LatestKeys(), 0
+        #: The store closes: nothing is looked at any more. Written by the keeper.
+        self.ended = False
 
     def too_many(self, end: int) -> str:
         """Why the segments below `end` stay: more than half of their bytes would be put again. So
@@ -54,9 +56,9 @@ class LatestMessages:
                 return f"more than half of them is the latest of its key, of {self._names}"
         return ""
 
-    def put_again(self, engine: WritingEngine, end: int, go_on: Callable[[], bool]) -> str:
+    def put_again(self, engine: WritingEngine, end: int) -> str:
         """Puts the latest messages below `end` again, durable with what is put later. Why some are
-        left: a key was put meanwhile, or `go_on` says no.
+        left: a key was put meanwhile, or many were.
 
         Raises:
             DiskFullError, BackpressureError, MessageRejectedError and its kin: a message cannot be
@@ -65,7 +67,9 @@ class LatestMessages:
             MissingSegmentsError: later messages may be missing.
         """
         whole, left = True, self._offsets(end)
-        while left and go_on():
+        # The next round goes on where programs put more meanwhile than what is to go.
+        limit = engine.positions.wrote + end - engine.begin_offset
+        while left and engine.positions.wrote < limit:
             with KeyWatch(engine.commit_log.log, secrets.randbits(64)) as wrote:
                 engine.wait_flushed(wrote, None)
                 for offset in sorted({*left[:BATCH]}.intersection(self._offsets(end, wrote))):
@@ -98,6 +102,8 @@ class LatestMessages:
             log_directories=tuple(map(os.fspath, layout.log_directories)),
         )
         for chunk in scan:
+            if self.ended:
+                raise StoreClosedError("the store closes: retention has ended")
             self._keys.take_up(chunk, 0)
         self._seen = scan.end_offset
         marks = self._keys.between(begin << MARK_BITS, end << MARK_BITS)
