@@ -187,6 +187,9 @@ static bool rs_log_stamp(rs_log *log, rs_message *message, const rs_queue_state 
                          int64_t now_ms, rs_appended *appended)
 {
     bool queued = rs_log_queued(message);
+    uint8_t bit, *watched = rs_key_watch_at(log->watch, message, &bit);
+    if (watched)
+        *watched |= bit;
     if (now_ms > log->last_store_timestamp_ms)
         log->last_store_timestamp_ms = now_ms;
     message->queue_offset = queued ? queue->next_offset : 0;
@@ -212,6 +215,11 @@ static inline void rs_log_fetch_ahead(uint8_t *end, size_t size)
 rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                         rs_appended *appended)
 {
+    if (message->only_latest) {
+        uint8_t bit, *watched = rs_key_watch_at(log->watch, message, &bit);
+        if (!watched || *watched & bit)
+            return RS_OK;
+    }
     int64_t size = (int64_t)rs_record_size(message);
     rs_status status = rs_log_make_room(log, size, appended);
     if (status != RS_OK)
@@ -401,7 +409,8 @@ rs_status rs_log_append_lights(rs_log *log, rs_message *message, rs_queue_state 
     if (status == RS_OK)
         status = rs_log_append(log, message, queue, now_ms, appended);
     message->properties.size = before;
-    bool queued = status == RS_OK && rs_log_queued(message);
+    bool appends = status == RS_OK && appended->end_offset == log->wrote; /* false: not the latest */
+    bool queued = appends && rs_log_queued(message);
     for (size_t i = 0; i < count; i++)
         rs_add(&lights[i]->next_offset, queued);
     return status;

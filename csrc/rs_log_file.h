@@ -6,6 +6,7 @@
 #ifndef RS_LOG_FILE_H
 #define RS_LOG_FILE_H
 
+#include "rs_key_watch.h"
 #include "rs_positions.h"
 #include "rs_record.h"
 
@@ -49,6 +50,7 @@ typedef struct rs_log {
     uint8_t *aside;
     int64_t aside_least, aside_size, aside_record_min;
     int64_t ready;
+    rs_key_watch *watch; /* NULL: nobody asks */
     int64_t
         notify_at; /* once `wrote` passes this, rs_appended.notify is set; then it is INT64_MAX */
 } rs_log;
@@ -74,7 +76,8 @@ typedef struct rs_appended {
  * does not fit (totalSize + 8 must be free), publishes `wrote` with a release store. RS_OK;
  * RS_END_OF_FILE: needs `next`, nothing changed (D-16); RS_NO_BLOCKS: needs blocks up to `wanted`, nothing
  * changed; RS_FULL: beyond the bounds on unflushed, undispatched or uncommitted bytes; RS_RECORD_TOO_LARGE:
- * fits no segment or not the ring. */
+ * fits no segment or not the ring. RS_OK without a change of `appended`: `only_latest`, and a message of its key may
+ * have been appended since the watch began, or nobody watches its key. */
 rs_status rs_log_append(rs_log *log, rs_message *message, rs_queue_state *queue, int64_t now_ms,
                         rs_appended *appended);
 

@@ -31,6 +31,7 @@ typedef struct rs_message {
     rs_host born_host;
     rs_host store_host;
     bool record_crc; /* append the __CRC32# property */
+    bool only_latest; /* append it only if no message of its key was appended since the log's key watch began */
 } rs_message;
 
 /* What the decoder gives: every field, spans into the record itself. Without gaps, and without the hosts,

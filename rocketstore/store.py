@@ -653,6 +653,7 @@ class Store:
         topics: str | Iterable[str],
         *,
         into: str | os.PathLike[str],
+        base: str | os.PathLike[str] | None = None,
         tombstones: bool = True,
         grace: datetime.timedelta = datetime.timedelta(days=1),
         without_key: Literal["keep", "drop"] = "keep",
@@ -673,6 +674,9 @@ class Store:
         Args:
             topics: A topic, or several, each with keys of its own.
             into: A directory that is not there yet, or is empty.
+            base: What `compact` made of the same topics of this store before: the new store has
+                what it has, but for what the log has superseded since. So the log may be trimmed up
+                to the report's `end`. Tombstones that the base knows need no log.
             tombstones: Whether an empty body deletes its key. False: it is a body like any other.
             grace: How long a tombstone is kept after it was stored, for readers that know the
                 message before it.
@@ -685,7 +689,8 @@ class Store:
             progress: Called with ("look" or "copy", bytes of the log, bytes in all).
 
         Raises:
-            ConfigError: A system topic; `into` is not empty, or lies in this store.
+            ConfigError: A system topic; `into` is not empty, or lies in this store; a `base` of
+                another store, of other topics, that was changed, or with a gap before this log.
             QueueNotFoundError, InvalidTopicError: There is no such topic.
             MessageRejectedError: Inner batches, or messages that are in light queues as well.
             MissingSegmentsError: Segments of the log are missing, and the open was forced.
@@ -711,6 +716,7 @@ class Store:
             on_damage=on_damage,
             dry_run=dry_run,
             progress=progress,
+            base=base,
         )
 
     def compacted(self, topic: str, queue_id: int | None = None) -> Iterator[Message]:
@@ -757,7 +763,8 @@ class Store:
     ) -> int:
         """Removes whole segments from the front of the log; gives the new begin offset.
 
-        The last segment stays, and so does what the dispatcher has not reached.
+        The last segment stays, and so does what the dispatcher has not reached, and what
+        `retention.hold` keeps.
 
         Args:
             before_offset: Segments that end at this physical offset or below it go.
@@ -770,6 +777,7 @@ class Store:
             TypeError: not exactly one of the two, or it is no number and no time.
             BackpressureError: the disk took longer than `sync_flush_timeout_ms`; nothing was
                 trimmed.
+            ReadFailedError: the file of holds is damaged; nothing was trimmed.
             StoreReadOnlyError, StoreClosedError: the store cannot be trimmed.
             OSError: a file cannot be removed; the next trim tries again.
         """
@@ -777,8 +785,8 @@ class Store:
         if (before_offset is None) == (before_time is None):
             raise TypeError("trim() takes one of before_offset= and before_time=, by its name")
         if before_time is not None:
-            return engine.trim(before_ms=timestamp_ms("before_time", before_time))
-        return engine.trim(before_offset=whole_number("before_offset", before_offset, 0))
+            return engine.trim(None, timestamp_ms("before_time", before_time))
+        return engine.trim(whole_number("before_offset", before_offset, 0))
 
     def destroy(self) -> None:
         """Closes the store and deletes every file that belongs to it. There is no way back.

@@ -63,6 +63,12 @@ class StoreRetention(Service[rocketstore.StoreRetention]):
 
     plan = awaited(rocketstore.StoreRetention.plan)
     run = awaited(rocketstore.StoreRetention.run)
+    hold = awaited(rocketstore.StoreRetention.hold)
+    release = awaited(rocketstore.StoreRetention.release)
+
+    async def holds(self) -> dict[str, int]:
+        """Physical offset of each hold, by its name; see `rocketstore.StoreRetention.holds`."""
+        return await self._port.call(lambda: self.blocking.holds)
 
     @property
     def rule(self) -> Retention | None:

@@ -8,11 +8,12 @@ store that another process may write, `SucceedingEngine` goes from the one to th
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
@@ -59,6 +60,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 #: Longest time for which calls that need no new messages believe the last look, seconds.
 LOOK_S: Final = 0.02
@@ -241,6 +244,16 @@ class Engine(ABC):
         self._closing.start(work)
         if wait and not in_the_middle():
             self._closing.wait()
+
+    def one_at_a_time(self, act: Callable[[], _Result]) -> _Result:
+        """Trims, changes of holds and the close exclude each other."""
+        try:
+            with self._exclusive():
+                self.check_open()
+                return act()
+        finally:
+            if self._closing.begun and threading.current_thread() is threading.main_thread():
+                self.close()  # a signal's handler began it, and could not wait for us
 
     def _close(self, mode: CloseMode) -> None:
         """Idempotent; waits for a trim that goes on."""

@@ -35,8 +35,9 @@ class Trim:
         self._reader = reader
         self._limit_ms = limit_ms
 
-    def run(self, before_offset: int | None, before_ms: int | None) -> int:
+    def run(self, before_offset: int | None, before_ms: int | None, held_from: int | None) -> int:
         """The new minimum is durable first, then files go, oldest first. Returns the minimum.
+        What begins at `held_from` stays.
 
         Raises: BackpressureError: the disk took longer than the limit; nothing was trimmed.
             OSError: a file cannot be removed. The next trim tries a segment again, and with the
@@ -50,6 +51,7 @@ class Trim:
                 "for a time use before_time="
             )
         wanted = self._below(before_ms) if before_offset is None else before_offset
+        wanted = wanted if held_from is None else min(wanted, held_from)
         begin = self._new_begin(wanted)
         if begin > self._minimum:
             # The last record known to be durable stays: a later open recognises the log by it.

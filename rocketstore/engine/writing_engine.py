@@ -6,7 +6,6 @@ Closing: stop services → refuse puts → flush → dispatch → sync derived f
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from rocketstore.engine.shutdown import Guests, Steps
 from rocketstore.engine.trim import Trim
 from rocketstore.errors import BackpressureError, ConfigError, DurabilityTimeoutError
 from rocketstore.log.layout.lock import remove_abort
+from rocketstore.log.layout.named_holds import load_holds
 from rocketstore.log.queues.delayed_puts import DelayedPuts
 from rocketstore.log.read.unique_ids import UniqueIds
 from rocketstore.values.clock import ManualClock
@@ -217,19 +217,25 @@ class WritingEngine(Engine):
         self.config = config
         return config
 
-    def trim(self, *, before_offset: int | None = None, before_ms: int | None = None) -> int:
+    def trim(
+        self, before_offset: int | None, before_ms: int | None = None, *, over_holds: bool = False
+    ) -> int:
         """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one
-        bound. Raises ValueError for one that lies above the end of the log."""
-        try:
-            with self._exclusive():
-                self.check_open()
-                self.offsets.sync()  # a commit that the log still has may be nowhere else
-                limit_ms = self.config.sync_flush_timeout_ms
-                trim = Trim(self.write, self._segments, self._queues, self.reader, limit_ms)
-                return trim.run(before_offset, before_ms)
-        finally:
-            if self._closing.begun and threading.current_thread() is threading.main_thread():
-                self.close()  # a signal's handler began it, and could not wait for us
+        bound. What has a named hold stays, unless `over_holds`.
+
+        Raises:
+            ValueError: the bound lies above the end of the log.
+            ReadFailedError: the file of holds is no use.
+        """
+
+        def act() -> int:
+            held_from = None if over_holds else min(load_holds(self.layout).values(), default=None)
+            self.offsets.sync()  # a commit that the log still has may be nowhere else
+            limit_ms = self.config.sync_flush_timeout_ms
+            trim = Trim(self.write, self._segments, self._queues, self.reader, limit_ms)
+            return trim.run(before_offset, before_ms, held_from)
+
+        return self.one_at_a_time(act)
 
     # ---- the end ----
 

@@ -80,6 +80,7 @@ def put_message(
     expected: int | None,
     deliver_at: Timestamp | None = None,
     deliver_after: datetime.timedelta | None = None,
+    only_latest: bool = False,
 ) -> PutResult:
     topic = text("topic", topic)
     engine.check_topic(topic)
@@ -95,9 +96,7 @@ def put_message(
         fields.pop(name, None)
     if durability is None and fields.get("WAIT", "").lower() == "false":
         durability = "memory"
-    at = -1
-    if expected is not None:
-        at = whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
+    at = -1 if expected is None else whole_number("expected_queue_offset", expected, 0, 2**63 - 1)
     asked = (delay_level, deliver_at, deliver_after)
     delay = _delay(engine.delayed_puts, topic, fields, sys_flag, asked)
     if delay is not None:
@@ -123,6 +122,7 @@ def put_message(
             durability=durability,
             timeout_s=timeout_s,
             expected=at,
+            only_latest=only_latest,
         )
     finally:
         if lights:

@@ -9,6 +9,7 @@ Read in this order:
     parallel: `ScanReading`: one iteration, by one thread or by several that read ahead. `ScanPlan`
         is all that it needs to know.
     bookmark: where a scan ended, and whether a log is still the one in which it did.
+    latest_keys: which message is the latest of its key, for compaction and retention.
     delivered: rows of a scan as a consumer is given them: without what is not delivered, and with
         the messages of inner batches. Spark reads by it.
 

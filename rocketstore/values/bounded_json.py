@@ -44,7 +44,9 @@ LIMITS: Final[dict[str, Limits]] = {
     "answer": Limits(1 << 20, 10_000),  # a header, or what a broker says of itself
     # Ours: as much as their writers keep.
     "store.json": Limits(1 << 20, 10_000),
+    "compacted.json": Limits(1 << 20, 10_000),
     "cut.json": Limits(4096, 100),
+    "holds.json": Limits(16 << 20, 5_000),
     "retention.json": Limits(4 << 20, 50_000),
     "recovery.json": Limits(16 << 20, 300_000, 5),
     "shipped.json": Limits(16 << 20, 200_000),

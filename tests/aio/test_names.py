@@ -41,7 +41,7 @@ OF_LOOPS = {
     services.Transactions: {"blocking": "the service in threads"},
 }
 #: Properties that read files, or wait for a lock: a loop calls and awaits them.
-CALLED = {"next_due_time", "undelivered", "error", "errors", "check_error"}
+CALLED = {"next_due_time", "undelivered", "holds", "error", "errors", "check_error"}
 #: Arguments that only threads have.
 ARGUMENTS = {"timeout_s": "asyncio.timeout(…) around a put"}
 #: The same of `submit`, which appends in the loop, while these look at the queue and the index.

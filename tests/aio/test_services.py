@@ -42,6 +42,9 @@ async def test_retention(tmp_path: Path) -> None:
         assert (await store.retention.plan()).segments
         await store.retention.run()
         assert store.end_offset - store.begin_offset <= 5 * SEGMENT
+        await store.retention.hold("mine", store.end_offset)
+        assert await store.retention.holds() == {"mine": store.end_offset}
+        assert await store.retention.release("mine")
         assert (store.retention.events, store.retention.last_error) == ((), None)
 
 

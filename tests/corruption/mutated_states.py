@@ -157,7 +157,7 @@ def _used(path: Path, mode: Any, **options: Any) -> Iterator[Known]:
         for shown in (
             store.groups(),
             store.replication,
-            store.retention,
+            (store.retention, str(store.retention.plan(rocketstore.Retention(max_bytes=1)))),
             store.recovery,
             store.delayed,
         ):

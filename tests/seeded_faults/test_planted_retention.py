@@ -14,7 +14,47 @@ KEEPER = "rocketstore/services/retention/keeper.py"
 PLAN = "rocketstore/services/retention/plan.py"
 TESTS = "tests/services/test_retention.py"
 
+LATEST = "rocketstore/services/retention/latest.py"
+LATEST_TESTS = "tests/services/test_keep_latest.py"
+
 FAULTS = (
+    (
+        Fault(
+            "a_copy_of_what_is_no_longer_the_latest",
+            LATEST,
+            (("only_latest=True", "only_latest=False"),),
+        ),
+        LATEST_TESTS,
+    ),
+    (
+        Fault(
+            "what_was_put_before_the_watch_is_not_looked_at",
+            LATEST,
+            (
+                (
+                    "limit, start = max(visible, known), max(begin, self._seen)",
+                    "limit, start = self._seen or visible, max(begin, self._seen)",
+                ),
+            ),
+        ),
+        LATEST_TESTS,
+    ),
+    (
+        Fault("copies_without_a_bound", LATEST, (("if most < 0:", "if False:"),)),
+        LATEST_TESTS,
+    ),
+    (
+        Fault("tombstones_are_put_again", LATEST, (("marks & TOMBSTONE == 0", "marks >= 0"),)),
+        LATEST_TESTS,
+    ),
+    (
+        Fault(
+            "a_trim_passes_named_holds",
+            "rocketstore/engine/trim.py",
+            (("else min(wanted, held_from)", "else wanted"),),
+        ),
+        "tests/services/test_holds.py",
+    ),
     (
         Fault(
             "retention_plans_above_dispatched",

@@ -63,6 +63,8 @@ class Made:
             self.border = roll(store)
             self._finish(store, clock)
             self.end = store.end_offset
+            store.retention.hold("last", self.end)
+            store.retention.hold("first", 0)
         shutil.copytree(self.older, self.grown)
         with opened(self.grown, ManualClock(NOW_MS), deliver_delayed=False) as store:
             self.grow(store)
@@ -95,6 +97,15 @@ class Made:
         store.writer("orders").put(b"id", unique_id="id")
         self._commit(store, b"two")
         self._commit(store, b"three")
+
+    def check_holds(self, store: Store, cause: str) -> None:
+        """None lies above the end of the log that was lost, where others put."""
+        found = store.retention.holds
+        assert found["first"] == 0
+        assert found["last"] <= store.end_offset
+        if "taken back" in str(store.recovery) and "gr" not in cause:
+            assert found["last"] < self.end
+            assert "holds of retention lowered" in str(store.recovery)
 
     def copy_to(self, path: Path) -> None:
         shutil.copytree(self.newer, path)

@@ -14,7 +14,7 @@ import pytest
 import rocketstore
 from rocketstore import CompactionReport, tools
 from rocketstore._native.format.codec import encode_properties, encode_record
-from rocketstore.services.compaction.compaction import WAITING_LEAST, LatestKeys
+from rocketstore.scanning.latest_keys import WAITING_LEAST, LatestKeys
 from rocketstore.testing import ManualClock
 from rocketstore.values.system_flags import ROLLED_BACK
 from tests.services.compacting import NONE, SHAPE, fill_at_random, messages, put, rows

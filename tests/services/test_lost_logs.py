@@ -269,6 +269,7 @@ STATES: Final[dict[str, Callable[[Case], None]]] = {
     "orders of recovery": orders_of_recovery,
     "blocked queues": blocked_queues,
     "identity": identity,
+    "holds": lambda case: case.made.check_holds(case.store, case.cause),
     "places": places,
     "no faults": no_faults,
 }
@@ -290,6 +291,8 @@ FILES: Final = {
     "timers": "timers",
     "timer_state": "timers",
     "shipped": "tests/archive/test_changed_logs.py",
+    "holds": "holds",
+    "compacted": "tests/services/test_compaction_base.py",
     "retention": "a history: no offset of it is believed",
     "replication": "tests/replication/protocol/test_epochs.py",
     "live": "files of the log",

@@ -8,6 +8,7 @@ Read in this order:
     put_result            what a put gives back: offsets, ids, the promise that was met
     guarded_append.pxd    the call of `csrc` that appends, safe from a failing page
     appender              the log as an appender sees it: its segment, its limits, its lock
+    key_watch             which keys were put meanwhile
     try_append.pxd        an append that never waits, for event loops
     copies                puts that wait for the disks of other machines
     group_commit          one sync for all puts that wait (D-12)
@@ -25,4 +26,5 @@ MODULES: Final = (
     "copies",
     "group_commit",
     "appender",
+    "key_watch",
 )

@@ -93,6 +93,7 @@ cdef extern from "rs_record.h" nogil:
         rs_host born_host
         rs_host store_host
         bint record_crc
+        bint only_latest
     ctypedef struct rs_record:
         const uint8_t *start
         uint32_t size
@@ -190,6 +191,8 @@ cdef extern from "rs_log_file.h" nogil:
         int64_t next_offset
         int64_t messages
         int64_t bytes
+    ctypedef struct rs_key_watch:
+        uint64_t salt
     ctypedef struct rs_log:
         uint8_t *positions
         rs_crc32_kernel kernel
@@ -211,6 +214,7 @@ cdef extern from "rs_log_file.h" nogil:
         int64_t aside_size
         int64_t aside_record_min
         int64_t ready
+        rs_key_watch *watch
         int64_t notify_at
     ctypedef struct rs_appended:
         int64_t physical_offset

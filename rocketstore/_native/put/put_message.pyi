@@ -20,4 +20,5 @@ def put_message(
     durability: Durability | None,
     timeout_s: float | None,
     expected: int = -1,
+    only_latest: bool = False,
 ) -> PutResult: ...

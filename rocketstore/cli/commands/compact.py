@@ -28,6 +28,9 @@ __all__ = ["command"]
     help="The topic; may be given several times, each has keys of its own.",
 )
 @click.option(
+    "--base", type=click.Path(path_type=str), help="Go on from this earlier compaction of STORE."
+)
+@click.option(
     "--grace",
     type=Span(zero=True),
     default="1d",
@@ -53,6 +56,7 @@ def command(
     store: str,
     into: str,
     topics: tuple[str, ...],
+    base: str | None,
     grace: datetime.timedelta,
     keep_tombstones: bool,
     drop_without_key: bool,
@@ -73,12 +77,14 @@ def command(
     \b
     Examples:
       rocketstore compact --topic profiles data/users data/users-latest
+      rocketstore compact --base data/latest-1 --topic profiles data/users data/latest-2
       rocketstore compact --dry-run --topic profiles --topic prices data/users data/latest
     """
     with bytes_progress() as progress, open_to_read(store, **options) as source:
         report = source.compact(
             [as_text(topic) for topic in topics],
             into=into,
+            base=base,
             tombstones=not keep_tombstones,
             grace=grace,
             without_key="drop" if drop_without_key else "keep",

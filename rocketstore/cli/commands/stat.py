@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketstore import ReplicationError, StoreBehindError
+from rocketstore import ReadFailedError, ReplicationError, StoreBehindError
 from rocketstore.cli import exit_codes
 from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import console, print_rows, size_text, table
@@ -108,6 +108,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
                 (each, topic) for topic in queues for each in store.groups(topic)
             )
         ],
+        "holds": _holds(store),
         "offsets_fault": offsets_fault(path),
         "files": {name: _usage(*_directories(store, path, name)) for name in PARTS},
         "replication": _replication(store),
@@ -119,6 +120,14 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
         lag = {topic: _lag(store, group, topic, rows) for topic, rows in queues.items()}
         found["group"] = {"name": group, "committed": committed, "lag": lag}
     return found
+
+
+def _holds(store: Store) -> dict[str, Any]:
+    """Where each hold of retention begins; `None`: the name is the fault of their file."""
+    try:
+        return {**store.retention.holds}
+    except (ReadFailedError, OSError) as error:
+        return {str(error): None}
 
 
 def _replication(store: Store) -> dict[str, Any]:
@@ -253,6 +262,17 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
         ]
         out.print("\n")
         print_rows(out, ["group", "topic"], ["lag"], groups)
+    if found["holds"]:
+        end = positions["end"]
+        holds = [
+            [
+                printable(name),
+                *(("-", "all") if at is None else (f"{at:,}", size_text(max(0, end - at)))),
+            ]
+            for name, at in found["holds"].items()
+        ]
+        out.print("\n")
+        print_rows(out, ["hold"], ["from", "holds"], holds)
     if "group" in found:
         _print_group(out, found["group"], damaged=bool(found["offsets_fault"]))
     out.print(f"\n{report}", soft_wrap=True)

@@ -15,6 +15,7 @@ Read in this order:
 - `positions_page`: how far a running store is, for readers in other processes (D-30).
 - `identity`: whether the directory still holds the store that a reader opened.
 - `store_json`: what a store is and which part of its log other programs wrote.
+- `named_holds`: names by which programs keep a part of the log.
 - `disk_blocks`: blocks on disk for a part of a file, ahead of what is written there.
 - `file_system`: what the file system allows (D-39).
 - `destroy`: removes a store, and nothing else.

@@ -29,8 +29,10 @@ DEEP_BYTES = 1024
 OWN_NAMES = (
     "blocked_queues",
     "checkpoint",
+    "compacted.json",
     "cut.json",
     "group_offsets",
+    "holds.json",
     "journal",
     "live",
     "positions",

@@ -148,6 +148,14 @@ class StoreLayout:
         return self.own / "group_offsets"
 
     @property
+    def compacted(self) -> Path:
+        return self.own / "compacted.json"
+
+    @property
+    def holds(self) -> Path:
+        return self.own / "holds.json"
+
+    @property
     def shipped(self) -> Path:
         return self.own / "shipped.json"
 

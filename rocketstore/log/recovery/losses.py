@@ -13,10 +13,12 @@ names its log (`log_place`): a log may grow again before anybody looks.
 | delay levels, timers | forgotten here: what was delivered is found in the log |
 | half messages, their ends, commits of transactions | by `ConsumerOffsets.clamp`: read again |
 | offsets of groups, with their journal | by `ConsumerOffsets.clamp`: to the end of the queue |
+| holds of retention | lowered here to the end of the log |
 | what was shipped | emptied here: nothing shows any more that the log goes on its archives |
 | bookmarks | each compares its own record |
 | queues, index, unique ids, `queue_ends` | recovery makes them from the log |
 | `positions`, `blocked_queues`, `recovery.json`, `cut.json` | each open writes or ends them |
+| `compacted.json` | names the place in both logs that it speaks of |
 | `replication.json` | its epochs end where the log ends; the last bytes are compared |
 """
 
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore._native.format import queue_file
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.wrong_units import units_of_no_record
+from rocketstore.log.layout.named_holds import lower_holds
 from rocketstore.log.layout.state_files import remove_state_file, write_state_file
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, SIZE_MAX
 from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, RecoveryReport
@@ -216,6 +219,8 @@ def take_back(report: RecoveryReport, layout: StoreLayout) -> RecoveryReport:
         taken.append(
             "the note of shipments emptied, as the log lost its end and goes on no archive"
         )
+    if lower_holds(layout, report.end):
+        taken.append("holds of retention lowered to the end of the log, which lay below")
     return with_guesses(report, taken)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
-import secrets
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -23,45 +22,38 @@ from rocketstore.errors import (
     MissingSegmentsError,
     ReadFailedError,
 )
+from rocketstore.log.layout.log_place import place_at
 from rocketstore.log.read.column_reader import LogFiles, ScanReport
+from rocketstore.scanning.latest_keys import (
+    COLUMNS,
+    MARK_BITS,
+    NOT_DELIVERED,
+    OLD,
+    TOMBSTONE,
+    LatestKeys,
+    keys_of,
+)
 from rocketstore.scanning.scan import OnDamage, Scan
+from rocketstore.services.compaction.base import describe, note_origin, open_base
 from rocketstore.services.compaction.new_store import NewStore, check_into
 from rocketstore.services.compaction.report import CompactionReport
 from rocketstore.values.arguments import one_of, texts
 from rocketstore.values.record_filter import RecordFilter
 from rocketstore.values.reserved_names import is_system_topic
-from rocketstore.values.system_flags import INNER_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    Hashes = NDArray[np.uint64]
-    Marks = NDArray[np.int64]
     from rocketstore.columns import Columns
     from rocketstore.engine.engine import Engine
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.services.compaction.new_store import NewLog
     from rocketstore.values.arguments import Progress
 
-__all__ = ["GRACE", "LatestKeys", "WithoutKey", "compact"]
+__all__ = ["GRACE", "WithoutKey", "compact"]
 
 WithoutKey = Literal["keep", "drop"]
 
 #: How long a tombstone is kept, as in Kafka: for readers that have seen the message before it.
 GRACE: Final = timedelta(days=1)
-COLUMNS: Final = (
-    *("topic", "keys", "sys_flag", "queue_id", "queue_offset", "physical_offset"),
-    *("size", "body_size", "store_timestamp_ms"),
-)
-#: Prepared and rolled back records have this bit; no consumer is given them.
-NOT_DELIVERED: Final = 0x4
-#: A mark of `LatestKeys` is a physical offset and two bits: the message is a tombstone, and it is
-#: older than the grace.
-MARK_BITS: Final = 2
-TOMBSTONE: Final = 2
-OLD: Final = 1
 LISTED: Final = b"INNER_MULTI_DISPATCH"
 
 
@@ -77,6 +69,7 @@ def compact(
     on_damage: OnDamage = "raise",
     dry_run: bool = False,
     progress: Progress | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> CompactionReport:
     """`Store.compact`."""
     began = time.monotonic()
@@ -97,31 +90,66 @@ def compact(
         # Where the last segments are missing, older messages would pass for the latest.
         raise MissingSegmentsError(f"{engine.path}: {'; '.join(engine.recovery.missing)}")
     clock = engine.write.clock if isinstance(engine, WritingEngine) else SYSTEM_CLOCK
-    run = _Run(
-        scan=Scan(
-            path=os.fspath(layout.root),
-            begin_offset=begin,
-            end_offset=max(begin, end),
-            limit_offset=max(begin, end),
-            columns=COLUMNS,
-            filter=RecordFilter.of(topics=names),
-            on_damage=on_damage,
-            whole=True,
-            log_directories=tuple(map(os.fspath, layout.log_directories)),
-        ),
-        old_ms=clock.now_ms() - grace // timedelta(milliseconds=1) if tombstones else None,
-        keeps_keyless=without_key == "keep",
-        keeps_offsets=keep_offsets,
-        progress=progress,
-    )
-    latest = run.look()
-    if not dry_run:
-        config = engine.config
-        with NewStore(target, config) as made:
-            run.copy(latest, layout, made.log)
-            made.finish(run.skipped, run.last_ms)
+    origin = describe(engine, names, keep_offsets)
+    parts = [_part(layout, begin, max(begin, end), names, on_damage)]
+    with contextlib.ExitStack() as opened:
+        if base is not None:
+            before, begin = open_base(base, engine, origin, end)
+            opened.callback(before.close)
+            there, low, high = before.log_bounds()
+            check_into(into, there)
+            # Of the base first: marks rise in the order of puts.
+            parts = [
+                _part(there, low, high, names, "raise"),
+                _part(layout, begin, end, names, on_damage, high),
+            ]
+        run = _Run(
+            parts=parts,
+            old_ms=clock.now_ms() - grace // timedelta(milliseconds=1) if tombstones else None,
+            keeps_keyless=without_key == "keep",
+            keeps_offsets=keep_offsets,
+            progress=progress,
+        )
+        latest = run.look()
+        if not dry_run:
+            with NewStore(target, engine.config) as made:
+                run.copy(latest, made.log)
+                place = place_at(engine.reader.source.segments(), parts[-1].scan.end_offset)
+                made.finish(run.skipped, run.last_ms, lambda new: note_origin(new, origin, place))
     report = replace(run.report, path=engine.path, into=target, topics=tuple(sorted(names)))
-    return replace(report, dry_run=dry_run, seconds=time.monotonic() - began)
+    shown = "" if base is None else os.path.realpath(base)
+    return replace(report, base=shown, dry_run=dry_run, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A log to read. Its offsets count from `base` on, after those of the part before it."""
+
+    scan: Scan
+    layout: StoreLayout
+    base: int
+
+
+def _part(
+    layout: StoreLayout,
+    begin: int,
+    end: int,
+    topics: frozenset[str],
+    on_damage: OnDamage,
+    base: int = 0,
+) -> _Part:
+    scan = Scan(
+        path=os.fspath(layout.root),
+        begin_offset=begin,
+        end_offset=end,
+        limit_offset=end,
+        columns=COLUMNS,
+        filter=RecordFilter.of(topics=topics),
+        on_damage=on_damage,
+        whole=True,
+        log_directories=tuple(map(os.fspath, layout.log_directories)),
+    )
+    return _Part(scan, layout, base)
 
 
 def _checked_topics(topics: str | Iterable[str]) -> frozenset[str]:
@@ -138,7 +166,7 @@ def _checked_topics(topics: str | Iterable[str]) -> frozenset[str]:
 class _Run:
     """One compaction: `look`, then `copy`."""
 
-    scan: Scan
+    parts: list[_Part]
     #: Tombstones stored before this time go, ms since 1970; None: an empty body is none.
     old_ms: int | None
     keeps_keyless: bool
@@ -155,16 +183,9 @@ class _Run:
         """The physical offsets of the messages with a key that stay, rising; and the report of a
         dry run."""
         keys = LatestKeys()
-        keyed = keyless = hidden = 0
-        for chunk in self._chunks("look"):
-            _refuse_batches(chunk)
-            delivered = chunk["sys_flag"] & NOT_DELIVERED == 0
-            found = list(_keys(chunk, np.flatnonzero(delivered).tolist(), keys))
-            hidden += int((~delivered).sum())
-            keyless += int(delivered.sum()) - len(found)
-            keyed += len(found)
-            marks = self._marks(chunk)
-            keys.add([key for _, key in found], [marks[row] for row, _ in found])
+        for chunk, part in self._chunks("look"):
+            keys.take_up(chunk, self.old_ms, part.base)
+        keyed, keyless, hidden = keys.keyed, keys.keyless, keys.hidden
         latest = keys.take()
         dead = (latest & TOMBSTONE) != 0
         dropped = dead & ((latest & OLD) != 0)
@@ -174,8 +195,8 @@ class _Run:
             path="",
             into="",
             topics=(),
-            begin=self.scan.begin_offset,
-            end=self.scan.end_offset,
+            begin=self._source.begin_offset,
+            end=self._source.end_offset,
             messages=keyed + keyless,
             keys=count,
             kept=count - gone + kept_keyless,
@@ -185,58 +206,57 @@ class _Run:
             without_key=keyless,
             without_key_kept=kept_keyless,
             undelivered=hidden,
-            **_damage(self.scan.report),
+            **_damage(self._source.report),
         )
         return latest[~dropped] >> MARK_BITS
 
-    def copy(self, latest: Any, layout: StoreLayout, log: NewLog) -> None:
+    @property
+    def _source(self) -> Scan:
+        return self.parts[-1].scan
+
+    def copy(self, latest: Any, log: NewLog) -> None:
         """Writes what stays, in the order of the log."""
-        copied, files = 0, LogFiles(layout)
+        copied, files = 0, {part: LogFiles(part.layout) for part in self.parts}
         try:
-            for chunk in self._chunks("copy"):
-                rows = self._rows_that_stay(chunk, latest)
+            for chunk, part in self._chunks("copy"):
+                rows = self._rows_that_stay(chunk, latest, part.base)
                 copied += len(rows)
-                self._copy_rows(chunk, rows, files, log)
+                self._copy_rows(chunk, rows, files[part], log)
         finally:
-            files.close()
+            for each in files.values():
+                each.close()
         if copied != self.report.kept:
             raise ReadFailedError(
-                f"{self.scan.path}: {self.report.kept - copied} of {self.report.kept} messages are "
-                "not there any more: the log was trimmed or damaged meanwhile; run it again"
+                f"{self._source.path}: {self.report.kept - copied} of {self.report.kept} messages "
+                "are not there any more: the log was trimmed or damaged meanwhile; run it again"
             )
         self.report = replace(
             self.report,
             skipped_offsets=self.skipped,
             bytes_written=log.record_bytes,
-            **_damage(self.scan.report),
+            **_damage(self._source.report),
         )
 
-    def _chunks(self, what: str) -> Iterator[Columns]:
-        begin, total = self.scan.begin_offset, self.scan.end_offset - self.scan.begin_offset
-        for chunk in self.scan:
-            yield chunk
-            if self.progress is not None:
-                self.progress(what, min(chunk.end_offset - begin, total), total)
+    def _chunks(self, what: str) -> Iterator[tuple[Columns, _Part]]:
+        done, total = 0, sum(p.scan.end_offset - p.scan.begin_offset for p in self.parts)
+        for part in self.parts:
+            before = done - part.scan.begin_offset
+            for chunk in part.scan:
+                yield chunk, part
+                if self.progress is not None:
+                    self.progress(what, min(before + chunk.end_offset, total), total)
+            done = before + part.scan.end_offset
         if self.progress is not None:
             self.progress(what, total, total)
 
-    def _marks(self, chunk: Columns) -> list[int]:
-        marks = chunk["physical_offset"].astype(np.int64) << MARK_BITS
-        if self.old_ms is not None:
-            dead = chunk["body_size"] == 0
-            marks |= np.where(dead, TOMBSTONE, 0)
-            marks |= np.where(dead & (chunk["store_timestamp_ms"] < self.old_ms), OLD, 0)
-        found: list[int] = marks.tolist()
-        return found
-
-    def _rows_that_stay(self, chunk: Columns, latest: Any) -> list[int]:
-        offsets = chunk["physical_offset"]
+    def _rows_that_stay(self, chunk: Columns, latest: Any, base: int) -> list[int]:
+        offsets = chunk["physical_offset"] + base
         low, high = np.searchsorted(latest, [offsets[0], offsets[-1] + 1])
         stays = np.isin(offsets, latest[low:high], assume_unique=True)
         if self.report.without_key_kept:
             delivered = chunk["sys_flag"] & NOT_DELIVERED == 0
             others = np.flatnonzero(delivered & ~stays).tolist()
-            keyed = {row for row, _ in _keys(chunk, others, None)}
+            keyed = {row for row, _ in keys_of(chunk, others, None)}
             stays[[row for row in others if row not in keyed]] = True
         rows: list[int] = np.flatnonzero(stays).tolist()
         return rows
@@ -249,7 +269,7 @@ class _Run:
             offset = offsets[row]
             file = files.at(offset)
             if file is None:
-                raise ReadFailedError(f"{self.scan.path}: the log was trimmed meanwhile")
+                raise ReadFailedError(f"{self._source.path}: the log was trimmed meanwhile")
             record = file.read(offset - file.start_offset, sizes[row])
             if LISTED in record:
                 _refuse_listed(record, offset)
@@ -274,31 +294,6 @@ class _Run:
         return queue_offset
 
 
-def _keys(
-    chunk: Columns, rows: Iterable[int], table: LatestKeys | None
-) -> Iterator[tuple[int, bytes]]:
-    """Those of the rows that have a key which is not blank, and it, after the prefix of its
-    topic."""
-    column, topics = chunk["keys"], chunk["topic"]
-    data, ends = column.data.tobytes(), column.offsets.tolist()
-    prefixes = [b"" if table is None else table.prefix(topic) for topic in topics.values]
-    codes = topics.codes.tolist()
-    for row in rows:
-        key = data[ends[row] : ends[row + 1]]
-        if key and not key.isspace():
-            yield row, prefixes[codes[row]] + key
-
-
-def _refuse_batches(chunk: Columns) -> None:
-    batches = np.flatnonzero(chunk["sys_flag"] & INNER_BATCH)
-    if len(batches):
-        offset = int(chunk["physical_offset"][batches[0]])
-        raise MessageRejectedError(
-            f"the record at {offset} is an inner batch: its messages have one place together, and "
-            "keys of their own; the job `compact` of rocketstore.spark takes them apart"
-        )
-
-
 def _refuse_listed(record: bytes, offset: int) -> None:
     if LISTED.decode() in decode_properties(decode_record(record, verify=False)["properties"]):
         raise MessageRejectedError(
@@ -309,74 +304,3 @@ def _refuse_listed(record: bytes, offset: int) -> None:
 
 def _damage(report: ScanReport) -> dict[str, Any]:
     return {"damage_count": report.damage_count, "damage": tuple(report.damage)}
-
-
-#: Parts by the first bits of a hash: a part is sorted at a time, so that what sorting needs is
-#: small.
-PART_BITS: Final = 6
-#: Rows that wait, in a part, before they are sorted in at all, a count.
-WAITING_LEAST: Final = 4096
-
-
-class LatestKeys:
-    """The latest message of each key, in about 36 bytes a key.
-
-    Keys by a hash of 128 bits of BLAKE2b over a secret of this object: nobody can choose keys of
-    one hash, and among 10^10 keys two have one with a probability below 10^-18.
-
-    A mark is a number that rises from message to message; of each key the last one stays.
-    """
-
-    def __init__(self) -> None:
-        parts = 1 << PART_BITS
-        self._secret = secrets.token_bytes(16)
-        self._hashes: list[Hashes] = [np.empty((0, 2), np.uint64) for _ in range(parts)]
-        self._marks: list[Marks] = [np.empty(0, np.int64) for _ in range(parts)]
-        self._waiting: list[list[tuple[Hashes, Marks]]] = [[] for _ in range(parts)]
-        self._counts = [0] * parts
-
-    def prefix(self, topic: str) -> bytes:
-        """What is hashed before a key of this topic."""
-        return self._secret + topic.encode("utf-8", "surrogateescape") + b"\0"
-
-    def add(self, keys: Sequence[bytes], marks: Sequence[int]) -> None:
-        """Keys after their prefix, in the order of the log, and their marks."""
-        if not keys:
-            return
-        digests = b"".join([hashlib.blake2b(key, digest_size=16).digest() for key in keys])
-        hashes = np.frombuffer(digests, np.uint64).reshape(-1, 2)
-        parts = hashes[:, 0] >> np.uint64(64 - PART_BITS)
-        order = np.argsort(parts, kind="stable")
-        numbers = np.asarray(marks, np.int64)[order]
-        hashes, parts = hashes[order], parts[order]
-        bounds = np.searchsorted(parts, np.arange(1 << PART_BITS, dtype=np.uint64)).tolist()
-        for part, (low, high) in enumerate(zip(bounds, [*bounds[1:], len(keys)], strict=True)):
-            if low == high:
-                continue
-            self._waiting[part].append((hashes[low:high], numbers[low:high]))
-            self._counts[part] += high - low
-            if self._counts[part] >= max(WAITING_LEAST, len(self._marks[part]) // 2):
-                self._merge(part)
-
-    def take(self) -> Marks:
-        """The mark of the latest message of each key, rising; nothing is left here."""
-        found = []
-        for part in range(len(self._marks)):
-            self._merge(part)
-            found.append(self._marks[part])
-            self._hashes[part] = np.empty((0, 2), np.uint64)
-            self._marks[part] = np.empty(0, np.int64)
-        marks = np.concatenate(found)
-        marks.sort()
-        return marks
-
-    def _merge(self, part: int) -> None:
-        rows = [(self._hashes[part], self._marks[part]), *self._waiting[part]]
-        hashes = np.concatenate([one for one, _ in rows])
-        marks = np.concatenate([one for _, one in rows])
-        self._waiting[part], self._counts[part] = [], 0
-        order = np.lexsort((marks, hashes[:, 1], hashes[:, 0]))
-        hashes, marks = hashes[order], marks[order]
-        last = np.ones(len(marks), bool)
-        last[:-1] = (hashes[1:] != hashes[:-1]).any(axis=1)
-        self._hashes[part], self._marks[part] = hashes[last], marks[last]

@@ -27,6 +27,8 @@ from rocketstore.log.layout.state_files import sync_file_system
 from rocketstore.values.system_flags import ROLLED_BACK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketstore.engine.engine import Engine
 
 __all__ = ["NewLog", "NewStore", "check_into"]
@@ -235,12 +237,13 @@ class NewStore:
         finally:
             self._remove()
 
-    def finish(self, skipped_offsets: int, last_ms: int) -> None:
-        """Called once, when all records are written."""
+    def finish(self, skipped_offsets: int, last_ms: int, note: Callable[[Engine], object]) -> None:
+        """Called once, when all records are written. `note` adds to the store, which is open."""
         self.log.finish(skipped_offsets, last_ms)
         engine = open_engine(os.fspath(self._store), "rw", Options(self._config))
         try:
             self._check(engine)
+            note(engine)
         finally:
             engine.close()
         if StoreLock.probe(StoreLayout(self._store)) is not None:

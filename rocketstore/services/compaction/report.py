@@ -17,6 +17,8 @@ class CompactionReport:
     """What `Store.compact` did of the log in [begin, end) of the source, physical offsets; what was
     stored later is not in it.
 
+    With a `base`, its messages are among the `messages`, and [begin, end) is what it does not know.
+
     Each of the `messages` was `kept`, or was `superseded` by a later one of its key, or is one of
     `tombstones_dropped`, or one of `without_key` that were left out. `tombstones_kept` and
     `without_key_kept` are among the kept ones. `keys` is the number of different keys.
@@ -43,6 +45,8 @@ class CompactionReport:
     bytes_written: int = 0
     seconds: float = 0.0
     dry_run: bool = False
+    #: Path of the compacted store that this one goes on from; "": none.
+    base: str = ""
     #: Ranges of the source without a record that can be believed, as in `ScanReport`.
     damage_count: int = 0
     damage: tuple[Damage, ...] = ()
@@ -67,5 +71,6 @@ class CompactionReport:
         lines += [f"damage in the source: {one}" for one in self.damage]
         if self.damage_count > len(self.damage):
             lines.append(f"and {self.damage_count - len(self.damage)} more damaged ranges")
-        lines.append(f"read from {self.path}: physical offsets {self.begin} … {self.end}")
+        after = f", after the base {self.base}" if self.base else ""
+        lines.append(f"read from {self.path}: physical offsets {self.begin} … {self.end}{after}")
         return "\n".join(lines)

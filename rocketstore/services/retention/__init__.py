@@ -8,7 +8,9 @@ Read in this order:
 
 - `rule`: `Retention`, what a program asks for, checked.
 - `plan`: `decide` makes a `RetentionPlan` out of `Facts`; it reads nothing.
-- `holds`: what holds the log: groups, archives (`archive.shipped`), other services.
+- `holds`: what holds the log: groups, archives (`archive.shipped`), names that programs gave
+  (`log.layout.named_holds`), other services.
+- `latest`: puts the latest message of each key again before its segment goes.
 - `events`: what an emergency gave up, kept with the store.
 - `disk`: how far the file system is used, and which removed segments processes still hold.
 - `keeper`: `Keeper` collects the facts and carries a plan out; its thread applies the rule. Ages

@@ -1,5 +1,5 @@
-"""What holds the front of a log: groups that have not consumed it, archives that lack it, services
-that need it."""
+"""What holds the front of a log: groups that have not consumed it, archives that lack it, names that
+programs gave, services that need it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from rocketstore._native.format.queue_file import UNIT_SIZE, first_kept, read_unit
 from rocketstore.archive.shipped import unshipped_from
 from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import ReadFailedError
+from rocketstore.log.layout.named_holds import load_holds
 from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.log.read.unit_place import next_file
 
@@ -47,6 +49,11 @@ def holds_of(engine: Engine, rule: Retention, begin: int, end: int) -> list[Hold
         )
         why = f"not shipped to {' or '.join(archives)}" if archives else "never shipped"
         found.append(Hold(why, at, "archives"))
+    try:
+        for name, at in load_holds(engine.layout).items():
+            found.append(Hold(f"held by {name!r}", at, f"hold {name!r}"))
+    except ReadFailedError as error:
+        found.append(Hold(str(error), begin, "holds"))
     if isinstance(engine, WritingEngine):
         found += [
             Hold(f"needed by {name}", at, name, engine.guests.free.get(name))

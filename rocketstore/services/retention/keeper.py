@@ -18,6 +18,7 @@ from rocketstore.log.worker import Worker
 from rocketstore.services.retention.disk import RemovedFiles, disk_use
 from rocketstore.services.retention.events import EventLog, RetentionEvent
 from rocketstore.services.retention.holds import holds_of
+from rocketstore.services.retention.latest import LatestMessages
 from rocketstore.services.retention.plan import DiskUse, Facts, Segment, cut_at, decide, outcome
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.kept_errors import without_frames
@@ -64,6 +65,8 @@ class Keeper:
         self._cleaning = False
         self._over = False
         self._warned: set[str] = set()  # causes of holds
+        self._latest = LatestMessages(engine, (), lambda: self._over)
+        self._why_kept = ""
         self._first_times: dict[int, int] = {}
         self._removed = RemovedFiles()
 
@@ -109,7 +112,8 @@ class Keeper:
                     if found.held_by:
                         self._warn(_decided(rule, facts))
                 if found.new_begin_offset > found.begin_offset:
-                    waits = self._carry_out(engine, found) < found.new_begin_offset or waits
+                    end = found.new_begin_offset
+                    waits = self._carry_out(engine, rule, found) < end or waits
         except StoreClosedError:
             raise
         except Exception as error:
@@ -125,7 +129,9 @@ class Keeper:
     def plan(self, rule: Retention, *, own: bool) -> RetentionPlan:
         """What `run` would do."""
         with self._turn():
-            return _decided(rule, self._facts(rule, own=own))
+            plan = _decided(rule, self._facts(rule, own=own))
+            why = self._latest_of(rule).too_many(plan.new_begin_offset) if plan.count else ""
+            return cut_at(plan, plan.begin_offset, why) if why else plan
 
     def run(self, engine: WritingEngine, rule: Retention, *, own: bool) -> RetentionPlan:
         """Removes what goes by a rule, `own`: that of the store."""
@@ -136,8 +142,10 @@ class Keeper:
             self._cleaning = facts.cleaning if own else self._cleaning
             plan, begin = _decided(rule, facts), facts.begin
             if plan.count:
-                begin = self._carry_out(engine, outcome(rule, self._freed(engine, rule, own=own)))
-            return plan if begin >= plan.new_begin_offset else cut_at(plan, begin)
+                freed = outcome(rule, self._freed(engine, rule, own=own))
+                begin = self._carry_out(engine, rule, freed)
+            late = begin < plan.new_begin_offset
+            return cut_at(plan, begin, self._why_kept) if late else plan
 
     # ---- how ----
 
@@ -150,7 +158,7 @@ class Keeper:
                 continue
             found = outcome(rule, facts)
             if found.new_begin_offset > found.begin_offset and not found.emergency:
-                self._carry_out(engine, found)
+                self._carry_out(engine, rule, found)
             left = sys.maxsize
             try:
                 while not self._over and (now := hold.free(below, STEP)) and now < left:
@@ -226,8 +234,25 @@ class Keeper:
             )
         return disk_use(directory, held)
 
-    def _carry_out(self, engine: WritingEngine, plan: Outcome) -> int:
-        """Trims; the begin of the log then. An emergency is noted first."""
+    def _latest_of(self, rule: Retention) -> LatestMessages:
+        if self._latest.topics != rule.keep_latest_of:
+            self._latest = LatestMessages(self._engine, rule.keep_latest_of, lambda: self._over)
+        return self._latest
+
+    def _carry_out(self, engine: WritingEngine, rule: Retention, plan: Outcome) -> int:
+        """Puts again what the rule keeps, and trims; the begin of the log then. An emergency is
+        noted first."""
+        latest, end, why = self._latest_of(rule), plan.new_begin_offset, ""
+        try:
+            why = latest.too_many(end) or latest.put_again(engine, end)
+        except (RocketStoreError, OSError) as error:
+            if not plan.emergency or isinstance(error, StoreClosedError):
+                raise
+            why = f"the latest messages of its keys cannot be put again: {error}"
+        self._why_kept = why
+        if why and not plan.emergency:
+            return plan.begin_offset
+        plan = replace(plan, given_up=(*plan.given_up, why)) if why else plan
         if plan.emergency:
             self.events.add(
                 RetentionEvent(
@@ -245,7 +270,7 @@ class Keeper:
         ]
         files = self._removed.look(going) if plan.disk_used is not None else []
         try:
-            return engine.trim(before_offset=plan.new_begin_offset)
+            return engine.trim(plan.new_begin_offset, over_holds=plan.emergency)
         finally:
             self._removed.add(files)
 

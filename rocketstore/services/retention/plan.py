@@ -227,9 +227,9 @@ def decide(rule: Retention, facts: Facts) -> RetentionPlan:
     )
 
 
-def cut_at(plan: RetentionPlan, begin: int) -> RetentionPlan:
-    """The same plan, but segments that end above `begin` stay."""
-    late = "not yet on the disk, or not yet in its queue"
+def cut_at(plan: RetentionPlan, begin: int, why: str = "") -> RetentionPlan:
+    """The same plan, but segments that end above `begin` stay; by default they are late."""
+    late = why or "not yet on the disk, or not yet in its queue"
     segments = tuple(
         replace(s, goes=False, reasons=(late,)) if s.goes and s.end_offset > begin else s
         for s in plan.segments

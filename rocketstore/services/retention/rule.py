@@ -14,6 +14,7 @@ from typing import Final, Literal, NoReturn
 
 from rocketstore.errors import ConfigError
 from rocketstore.values.public import public
+from rocketstore.values.reserved_names import is_system_topic
 
 __all__ = ["Retention", "check_retention"]
 
@@ -21,6 +22,8 @@ __all__ = ["Retention", "check_retention"]
 CHECK_LEAST: Final = datetime.timedelta(milliseconds=10)
 CHECK_MOST: Final = datetime.timedelta(days=1)
 HOURS: Final = frozenset(range(24))
+GROUPS: Final = 'names of consumer groups, such as ["billing"], or "all", or None'
+TOPICS: Final = 'names of topics, such as ["config"]'
 
 
 @public
@@ -45,6 +48,11 @@ class Retention:
             offsets: what one of them has not consumed stays. A group that is named and has stored
             no offset yet holds all of the log; a topic without an offset of the group holds none.
         keep_unshipped: Whether a segment stays until `ship` has copied it to an archive.
+        keep_latest_of: Names of topics. Before a segment goes, the latest message of each key in it
+            is put again at the end of the log: queue, key, properties, body and born time are the
+            same, queue offset and store time are new. A tombstone, which has an empty body, and
+            messages without a key are not. Segments of which more than half would be put again
+            stay, and so they do where a message cannot be put, as on a full disk.
         emergency_watermark: A fraction above `high`. Once the file system is used up to it,
             segments go although `max_age`, groups, archives or services hold them, until it is
             used less. Each time a warning is logged, and `Store.retention.events` says what was
@@ -61,6 +69,7 @@ class Retention:
     hours: Collection[int] | None = None
     keep_unconsumed_by: Collection[str] | Literal["all"] | None = None
     keep_unshipped: bool = False
+    keep_latest_of: Collection[str] = ()
     emergency_watermark: float | None = None
     check_every: datetime.timedelta = datetime.timedelta(seconds=10)
 
@@ -70,7 +79,14 @@ class Retention:
         _check_bytes(self.max_bytes)
         self._put("disk_watermarks", _watermarks(self.disk_watermarks))
         self._put("hours", _hours(self.hours))
-        self._put("keep_unconsumed_by", _groups(self.keep_unconsumed_by))
+        if self.keep_unconsumed_by != "all":
+            groups = _names("keep_unconsumed_by", self.keep_unconsumed_by, GROUPS)
+            self._put("keep_unconsumed_by", groups)
+        if self.keep_latest_of != ():
+            topics = _names("keep_latest_of", self.keep_latest_of, TOPICS)
+            self._put("keep_latest_of", topics or ())
+        if system := list(filter(is_system_topic, self.keep_latest_of)):
+            _refuse("keep_latest_of", system, "no topics of RocketMQ itself")
         if not isinstance(self.keep_unshipped, bool):
             _refuse("keep_unshipped", self.keep_unshipped, "must be True or False")
         _check_emergency(self)
@@ -163,16 +179,16 @@ def _hours(found: object) -> frozenset[int] | None:
     return frozenset(hours)
 
 
-def _groups(found: object) -> tuple[str, ...] | Literal["all"] | None:
-    if found is None or found == "all":
-        return None if found is None else "all"
-    allowed = 'names of consumer groups, such as ["billing"], or "all", or None'
+def _names(option: str, found: object, allowed: str) -> tuple[str, ...] | None:
+    if found is None:
+        return None
     if isinstance(found, str):
-        _refuse("keep_unconsumed_by", found, f"{allowed}; one group is [{found!r}]")
+        one = "one group" if allowed is GROUPS else "one topic"
+        _refuse(option, found, f"{allowed}; {one} is [{found!r}]")
     if not isinstance(found, Collection) or isinstance(found, bytes | Mapping) or not found:
-        _refuse("keep_unconsumed_by", found, allowed)
+        _refuse(option, found, allowed)
     if not all(isinstance(name, str) and name for name in found):
-        _refuse("keep_unconsumed_by", found, allowed)
+        _refuse(option, found, allowed)
     return tuple(sorted(set(found)))
 
 

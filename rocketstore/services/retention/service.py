@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreReadOnlyError
+from rocketstore.log.layout.named_holds import NAME_MAX, change_hold, load_holds
 from rocketstore.services.retention.keeper import Keeper
 from rocketstore.services.retention.rule import Retention
+from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
@@ -64,14 +66,51 @@ class StoreRetention:
             StoreReadOnlyError, StoreClosedError: The store cannot be trimmed.
             OSError: A file cannot be removed; the next run tries again.
         """
-        engine = self._engine
-        engine.check_open()
+        self._engine.check_open()
         checked = self._checked(rule)
-        if not isinstance(engine, WritingEngine):
-            raise StoreReadOnlyError(
-                "retention.run: the store was opened with mode='r'; open it with 'rw' or 'r+'"
-            )
-        return self._keeper.run(engine, checked, own=rule is None)
+        return self._keeper.run(self._writing("run"), checked, own=rule is None)
+
+    def hold(self, name: str, offset: int) -> None:
+        """Keeps the log from a physical offset on until `release`, also over a reopen.
+
+        Neither a rule nor `Store.trim` removes what is held; only an emergency does. The hold is on
+        the disk when this returns. A second call with the name moves its hold.
+
+        Args:
+            name: 1 to 255 characters, which plans show. A store has 1,000 holds at most.
+            offset: `begin_offset` to `end_offset` of the store, in bytes.
+
+        Raises:
+            OffsetOutOfRangeError: The log has not, or no longer, what begins at `offset`.
+            ConfigError: A name that is empty or too long, or one hold too many.
+            ReadFailedError: `rocketstore/holds.json` is damaged. Nothing goes until it is restored,
+                or deleted.
+            StoreReadOnlyError, StoreClosedError: The store is not open for writing.
+            OSError, DiskFullError: The hold is not on the disk, and may not count.
+            TypeError: A name that is no text, or an offset that is no number.
+        """
+        name, at = text("name", name), whole_number("offset", offset, 0)
+        if not 1 <= len(name) <= NAME_MAX:
+            raise ConfigError("name", name, f"1 to {NAME_MAX} characters")
+        self._change(name, at)
+
+    def release(self, name: str) -> bool:
+        """Ends a hold; whether there was one of this name.
+
+        Raises:
+            ReadFailedError, StoreReadOnlyError, StoreClosedError, OSError, TypeError: As `hold`.
+        """
+        return self._change(text("name", name), None)
+
+    @property
+    def holds(self) -> dict[str, int]:
+        """Physical offset of each hold, by its name. Readers see those of the writer.
+
+        Raises:
+            ReadFailedError: As `hold`.
+            OSError: The file cannot be read.
+        """
+        return load_holds(self._engine.layout)
 
     @property
     def events(self) -> tuple[RetentionEvent, ...]:
@@ -87,6 +126,22 @@ class StoreRetention:
     def __repr__(self) -> str:
         error = f", last_error={self.last_error!r}" if self.last_error is not None else ""
         return f"StoreRetention(rule={self.rule!r}, events={len(self.events)}{error})"
+
+    def _change(self, name: str, at: int | None) -> bool:
+        engine = self._writing("release" if at is None else "hold")
+        return engine.one_at_a_time(
+            lambda: change_hold(
+                *(engine.layout, name, at), (engine.begin_offset, engine.positions.wrote)
+            )
+        )
+
+    def _writing(self, call: str) -> WritingEngine:
+        self._engine.check_open()
+        if not isinstance(self._engine, WritingEngine):
+            raise StoreReadOnlyError(
+                f"retention.{call}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
+            )
+        return self._engine
 
     def _checked(self, rule: object) -> Retention:
         found = self._keeper.rule if rule is None else rule

@@ -12,8 +12,9 @@ from rocketstore.archive import shipped
 from rocketstore.log.damage import Damage
 from rocketstore.log.layout import store_json
 from rocketstore.log.layout.log_place import LogPlace
+from rocketstore.log.layout.named_holds import save_holds
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.layout.state_files import read_json_file
+from rocketstore.log.layout.state_files import read_json_file, write_own_json
 from rocketstore.log.recovery import progress as recovery
 from rocketstore.replication.role import state as replication
 from rocketstore.services.delay import progress as delays
@@ -52,6 +53,11 @@ def save_role(layout: StoreLayout) -> None:
     replication.save_state(layout, replication.fenced(master, 3))
 
 
+def save_compacted(layout: StoreLayout) -> None:
+    document = {"version": 1, "topics": ["orders"], "source": [4096, 7], "made": [8192, 9]}
+    write_own_json(layout, layout.compacted, document)
+
+
 def save_delays(layout: StoreLayout) -> None:
     found = delays.Progress(
         {0: 5, 2: 17}, {2: [3, 4]}, 4096, LogPlace(4096, 99), rest={"dataVersion": {"counter": 3}}
@@ -63,8 +69,13 @@ FILES: dict[str, tuple[Callable[[StoreLayout], None], Callable[[StoreLayout], Pa
     "store.json": (save_store, lambda layout: layout.store_json),
     "recovery.json": (save_recovery, lambda layout: layout.recovery),
     "shipped.json": (save_shipped, lambda layout: layout.shipped),
+    "holds.json": (
+        lambda layout: save_holds(layout, {"snapshot": 4096, "Prüfung": 9000}),
+        lambda layout: layout.holds,
+    ),
     "retention.json": (save_retention, lambda layout: layout.retention),
     "replication.json": (save_role, lambda layout: layout.replication),
+    "compacted.json": (save_compacted, lambda layout: layout.compacted),
     "cut.json": (lambda layout: recovery.order_cut(layout, 4096), lambda layout: layout.cut),
     "delayOffset.json": (save_delays, lambda layout: layout.delay_offsets),
 }

@@ -62,6 +62,8 @@ def test_where_everything_lies() -> None:
         "replication": "rocketstore/replication.json",
         "cut": "rocketstore/cut.json",
         "retention": "rocketstore/retention.json",
+        "compacted": "rocketstore/compacted.json",
+        "holds": "rocketstore/holds.json",
         "shipped": "rocketstore/shipped.json",
         "tmp": "rocketstore/tmp",
         "journal": "rocketstore/journal",

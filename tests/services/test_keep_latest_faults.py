@@ -1,0 +1,179 @@
+"""What is left of the latest messages of keys after a kill, a full disk, damage, or an emergency."""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketstore
+from rocketstore import DiskFullError, Retention
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.errors import CorruptRecordError
+from rocketstore.services.retention import latest
+from rocketstore.services.retention.latest import LatestMessages
+from tests.services.latest_tools import RULE, first_segments_go, latest_of, messages, put
+from tests.support.retention_tools import NEVER, Disk, fill
+from tests.support.small_store import SEGMENT, dispatched, engine_of, open_small
+from tests.support.waiting import wait_until
+
+
+class Images:
+    """Copies of a store as a loss of power leaves it, at each copy and around the trim: the log has what was
+    flushed, and a part of what follows. A part that is all of it is what a kill leaves."""
+
+    def __init__(self, path: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> None:
+        self.path, self.rng = path, rng
+        self.made: list[Path] = []
+        for kind, name in ((LatestMessages, "_put"), (WritingEngine, "trim")):
+            patch.setattr(kind, name, self.around(getattr(kind, name)))
+
+    def around(self, real: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            store = rocketstore.opened(self.path)
+            self.take(store.flushed_offset, store.end_offset)
+            found = real(*given, **named)
+            self.take(store.flushed_offset, store.end_offset)
+            return found
+
+        return call
+
+    def take(self, flushed: int, end: int) -> None:
+        image = self.path.with_name(f"{self.path.name}.{len(self.made)}")
+        shutil.copytree(self.path, image)
+        self.made.append(image)
+        cut = self.rng.choice((flushed, end, self.rng.randint(flushed, end)))
+        for file in (image / "commitlog").iterdir():
+            if (size := file.stat().st_size) + int(file.name) > cut:
+                kept = max(0, cut - int(file.name))
+                file.write_bytes(file.read_bytes()[:kept] + bytes(size - kept))
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_lost_power_loses_no_key_and_makes_no_more_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """Nor a second loss, in the run of retention that follows."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng, values = random.Random(seed), dict[str, bytes]()
+    with open_small(tmp_path / "s", durability=durability) as store, monkeypatch.context() as patch:
+        for n in range(3):
+            first_segments_go(store)
+            for key in rng.sample("abcdefgh", 4):
+                values[key] = b"%d" % n
+                put(store, key, values[key], rng.randrange(3))
+            fill(store, 40)
+        images = Images(tmp_path / "s", rng, patch)
+        store.retention.run(RULE)
+    assert len(images.made) > 2
+    for number, image in enumerate(images.made):
+        with monkeypatch.context() as patch, open_small(image, durability=durability) as store:
+            assert latest_of(dispatched(store)) == values
+            again = Images(image, rng, patch) if number % 4 == 0 else None
+            first_segments_go(store)
+            assert latest_of(store) == values
+            assert store.begin_offset > 0
+            assert len(messages(store)) <= 2 * len(values)
+        for second in again.made if again else ():
+            with open_small(second, durability=durability) as store:
+                assert latest_of(dispatched(store)) == values
+
+
+@pytest.mark.parametrize("error", [DiskFullError(errno.ENOSPC, "full"), OSError(errno.EIO, "EIO")])
+def test_a_disk_that_takes_no_copy_keeps_the_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    rule = Retention(max_bytes=SEGMENT, check_every=NEVER, keep_latest_of=["config"])
+    with open_small(tmp_path, retention=rule) as store:
+        put(store, "a", b"1")
+        with monkeypatch.context() as patch:
+            patch.setattr(latest, "put_message", fails_with(error))
+            fill(store)
+            wait_until(lambda: repr(store.retention.last_error) == repr(error))
+            with pytest.raises(type(error)):
+                store.retention.run(RULE)
+            assert store.begin_offset == 0
+        store.retention.run()
+        assert store.begin_offset > 0
+        assert latest_of(dispatched(store)) == {"a": b"1"}
+
+
+def test_a_store_that_closes_looks_no_further_and_gives_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path) as store:
+        put(store, "a", b"1")
+        fill(store)
+        Disk(monkeypatch, store, 1)
+        monkeypatch.setattr(LatestMessages, "__init__", begun_and_ended)
+        rule = Retention(emergency_watermark=0.5, keep_latest_of=["config"])
+        with pytest.raises(rocketstore.StoreClosedError):
+            store.retention.run(rule)
+        assert store.begin_offset == 0
+
+
+def begun_and_ended(self: Any, *given: Any, real: Any = LatestMessages.__init__) -> None:
+    real(self, *given)
+    self.ended = True
+
+
+def fails_with(error: BaseException) -> Any:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_emergency_puts_again_what_it_can_and_says_what_it_gave_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    with open_small(tmp_path) as store:
+        put(store, "a", b"1")
+        fill(store)
+        Disk(monkeypatch, store, len(engine_of(store).reader.source.segments()))
+        if full:
+            error = DiskFullError(errno.ENOSPC, "full")
+            monkeypatch.setattr(latest, "put_message", fails_with(error))
+        rule = Retention(emergency_watermark=0.6, keep_latest_of=["config"])
+        assert store.retention.run(rule).emergency
+        assert store.begin_offset > 0
+        store.flush()
+        assert latest_of(dispatched(store)) == ({} if full else {"a": b"1"})
+        lost = store.retention.events[-1].given_up
+        assert ("the latest messages of its keys cannot be put again" in str(lost)) == full
+
+
+def test_damage_keeps_the_segment(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        put(store, "a", b"1" * 100)
+        put(store, "a", b"2" * 100)
+        at = messages(store)[1].physical_offset
+        fill(store)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[at + 100] ^= 1
+    path.write_bytes(data)
+    with open_small(tmp_path) as store:
+        with pytest.raises(CorruptRecordError):
+            store.retention.run(RULE)
+        assert store.begin_offset == 0
+
+
+def test_a_copy_of_a_master_waits_for_the_copies_of_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It puts nothing itself."""
+    with open_small(tmp_path) as store:
+        put(store, "a", b"1")
+        fill(store)
+        engine_of(store).commit_log.log.copy_only()
+        end = store.end_offset
+        with pytest.raises(rocketstore.RocketStoreError):
+            store.retention.run(RULE)
+        assert (store.begin_offset, store.end_offset) == (0, end)
