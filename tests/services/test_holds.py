@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import rocketstore
 from rocketstore import ConfigError, ReadFailedError, Retention, Store
 from rocketstore.cli.app import cli as main
-from rocketstore.log.layout import json_files
+from rocketstore.log.layout import state_files
 from rocketstore.log.layout.named_holds import HOLDS_MAX, load_holds, save_holds
 from rocketstore.log.layout.paths import StoreLayout
 from tests.support.retention_tools import ALL, Disk, fill
@@ -96,7 +96,7 @@ def test_a_hold_that_cannot_be_stored_does_not_count(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(json_files, "write_state_file", full)
+            patch.setattr(state_files, "write_state_file", full)
             for act in (lambda: store.retention.hold("b", 0), lambda: store.retention.release("a")):
                 with pytest.raises(OSError, match="No space"):
                     act()

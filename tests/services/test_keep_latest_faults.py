@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import rocketstore
 from rocketstore import DiskFullError, Retention
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import CorruptRecordError
-from rocketstore.services.retention import latest
+from rocketstore.services.retention import keeper, latest
 from rocketstore.services.retention.latest import LatestMessages
 from tests.services.latest_tools import RULE, first_segments_go, latest_of, messages, put
 from tests.support.retention_tools import NEVER, Disk, fill
@@ -110,16 +111,12 @@ def test_a_store_that_closes_looks_no_further_and_gives_nothing_up(
         put(store, "a", b"1")
         fill(store)
         Disk(monkeypatch, store, 1)
-        monkeypatch.setattr(LatestMessages, "__init__", begun_and_ended)
+        closing = partial(LatestMessages, over=lambda: True)
+        monkeypatch.setattr(keeper, "LatestMessages", lambda *given: closing(*given[:2]))
         rule = Retention(emergency_watermark=0.5, keep_latest_of=["config"])
         with pytest.raises(rocketstore.StoreClosedError):
             store.retention.run(rule)
         assert store.begin_offset == 0
-
-
-def begun_and_ended(self: Any, *given: Any, real: Any = LatestMessages.__init__) -> None:
-    real(self, *given)
-    self.ended = True
 
 
 def fails_with(error: BaseException) -> Any:
