@@ -37,6 +37,7 @@ class StoreTransaction:
         self._entered = False
         # A call goes on in its thread when the task is cancelled: the next one waits for it.
         self._call: asyncio.Future[Any] | None = None
+        self._consumers: list[Consumer] = []
 
     @property
     def id(self) -> str:
@@ -74,15 +75,40 @@ class StoreTransaction:
         }
         await self._run(lambda tx: tx.put(topic, body, **named))
 
+    async def consume(
+        self,
+        consumer: Consumer,
+        max_messages: int = 500,
+        timeout_s: float | None = 0.0,
+        *,
+        allow_gap: bool = False,
+    ) -> list[Message]:
+        """Reads messages that come again after a rollback; see
+        `rocketstore.StoreTransaction.consume`."""
+        with consumer._use():
+            blocking = await consumer._ready()
+            await consumer._fetched()
+            await self._run(lambda tx: tx._begin_reading(blocking, allow_gap=allow_gap))
+            self._consumers.append(consumer)
+        messages = await consumer.poll(max_messages, timeout_s)
+        await self._run(lambda tx: tx._has_read(blocking))
+        return messages
+
     async def commit_offsets(
-        self, consumer: Consumer, upto: Message | Mapping[int, int] | None = None
+        self,
+        consumer: Consumer,
+        upto: Message | Mapping[int, int] | None = None,
+        *,
+        allow_gap: bool = False,
     ) -> dict[int, int]:
         """Adds the offsets of a consumer's group, which the commit stores; see
         `rocketstore.StoreTransaction.commit_offsets`."""
         with consumer._use():
             blocking = await consumer._ready()
             await consumer._fetched()
-            return await self._run(lambda tx: tx.commit_offsets(blocking, upto))
+            return await self._run(
+                lambda tx: tx.commit_offsets(blocking, upto, allow_gap=allow_gap)
+            )
 
     async def commit(self) -> None:
         """Ends it: all of it counts from here on; see `rocketstore.StoreTransaction.commit`."""
@@ -90,6 +116,7 @@ class StoreTransaction:
 
     async def rollback(self) -> None:
         """Ends it without a trace."""
+        await self._let_consumers_be()
         await self._run(lambda tx: tx.rollback())
 
     async def __aenter__(self) -> Self:
@@ -102,7 +129,14 @@ class StoreTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._let_consumers_be()
         await self._run(lambda tx: tx.__exit__(kind, error, trace))
+
+    async def _let_consumers_be(self) -> None:
+        """Waits for fetches whose task was cancelled: a rollback takes their consumers back."""
+        fetches = [one._fetching for one in self._consumers if one._fetching is not None]
+        if fetches:
+            await asyncio.wait(fetches)
 
     async def _run(self, act: Callable[[rocketstore.StoreTransaction], T]) -> T:
         self._port.check()

@@ -17,6 +17,7 @@ from rocketstore._native.append.put_result import durability_level
 from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consuming.commit_journal import Moved
+from rocketstore.consuming.reading import OffsetGapError
 from rocketstore.errors import (
     BackpressureError,
     DurabilityTimeoutError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.format.message import Message
     from rocketstore.consumer import Consumer
+    from rocketstore.consuming.reading import Span
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.durability import Durability
 
@@ -82,7 +84,7 @@ class Commits:
         self,
         transaction_id: str,
         copies: tuple[NewCopy, ...],
-        offsets: Mapping[tuple[Consumer, str], Mapping[int, int]],
+        offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]],
     ) -> Appended | None:
         """The one step that decides: from here on all of the transaction counts. A second call
         appends nothing. None: there is nothing to do, and nothing was stored.
@@ -91,6 +93,8 @@ class Commits:
 
         Raises:
             StoreClosedError: a consumer has given its group back. Nothing was stored.
+            OffsetGapError: the group has not come to where the transaction has read from. Nothing
+                was stored.
             MessageTooLargeError, BackpressureError, DiskFullError, StoreFailedError: nothing was
                 stored.
         """
@@ -123,6 +127,29 @@ class Commits:
             finally:
                 self._hold()
             return appended
+
+    def check_gaps(self, consumer: Consumer, key: str, spans: Mapping[int, Span]) -> None:
+        """Raises OffsetGapError where the group has not come to the begin of what was read, and the
+        queue still has messages between the two."""
+        known = {cursor.queue_id: cursor.committed for cursor in consumer._cursors}
+        if all(span.begin <= (known.get(n) or 0) for n, span in spans.items()):
+            return
+        stored = self._stored(key)
+        for queue_id, span in spans.items():
+            base = consumer._reading.base(queue_id, stored.get(queue_id))
+            if span.begin <= base:
+                continue
+            first, _ = consumer._reader.bounds(consumer.topic, queue_id, catch_up=False)
+            if span.begin > first:
+                raise OffsetGapError(
+                    consumer.topic, queue_id, consumer.group or "", base, span.begin, span.end
+                )
+
+    def _stored(self, key: str) -> dict[int, int]:
+        """The offsets of a group, once all that is appended is stored."""
+        moved = (m for one in list(self._waiting) for m in one.moves if m.key == key)
+        topic, _, group = key.partition("@")
+        return self._engine.offsets.get(topic, group) | {m.queue_id: m.now for m in moved}
 
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose `append` ended by an exception of a signal's handler: whether it is
@@ -168,17 +195,15 @@ class Commits:
             self._look()
         return self._unheard.get(transaction_id)
 
-    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, int]]) -> Iterator[Moved]:
+    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]]) -> Iterator[Moved]:
         """Offsets with what is stored for them, once those before them are."""
-        latest = {
-            (move.key, move.queue_id): move.now for one in self._waiting for move in one.moves
-        }
-        for consumer, key in offsets:
-            stored = self._engine.offsets.get(*key.split("@"))
-            for queue_id, now in offsets[consumer, key].items():
-                was = latest.get((key, queue_id), stored.get(queue_id))
-                if was != now:
-                    yield Moved(key, queue_id, was, now)
+        for (consumer, key), spans in offsets.items():
+            self.check_gaps(consumer, key, spans)
+            stored = self._stored(key)
+            for queue_id, span in spans.items():
+                was = stored.get(queue_id)
+                if was != span.end:
+                    yield Moved(key, queue_id, was, span.end)
 
     def _hold(self, more: Iterable[Moved] = ()) -> None:
         """No other consumer takes a queue over that has an offset on its way."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from rocketstore._native.format.codec import encode_properties
+from rocketstore._native.format.message import Message
 from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consumer import Consumer
+from rocketstore.consuming.reading import ConsumerBusyError, Span
 from rocketstore.errors import (
     ConfigError,
     MessageRejectedError,
     MessageTooLargeError,
     RocketStoreError,
+    StoreClosedError,
     TransactionBusyError,
     TransactionSettledError,
 )
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["StoreTransaction"]
+
+logger = logging.getLogger(__name__)
 
 #: Bytes of a record without its body and what describes it: fixed fields, checksum, blank, our
 #: property.
@@ -62,7 +68,9 @@ class StoreTransaction:
         self._commits = commits
         self._durability: Durability = durability
         self._copies: list[NewCopy] = []
-        self._offsets: dict[tuple[Consumer, str], dict[int, int]] = {}
+        self._offsets: dict[tuple[Consumer, str], dict[int, Span]] = {}
+        #: Where `consume` found each consumer.
+        self._found: dict[Consumer, dict[int, int]] = {}
         self._record_bytes = HEAD_ROOM
         self._batch_bytes = HEAD_ROOM
         self._appended: Appended | None = None
@@ -139,18 +147,56 @@ class StoreTransaction:
             add_copy(checked, self._engine, NewCopy(*fields, body), f"{self._id}.0")  # type: ignore[arg-type]
             self._add(NewCopy(*fields, bytes(body)))
 
-    def commit_offsets(self, consumer: Consumer, upto: Upto = None) -> dict[int, int]:
+    def consume(
+        self,
+        consumer: Consumer,
+        max_messages: int = 500,
+        timeout_s: float | None = 0.0,
+        *,
+        allow_gap: bool = False,
+    ) -> list[Message]:
+        """Gives what `Consumer.poll` gives, which belongs to the transaction from here on: the
+        commit stores the offsets after these messages, and after a rollback they come again.
+
+        A rollback takes the consumer back to where the first call found it, an exception in the
+        `with` as well.
+
+        Args:
+            consumer: A consumer of this store, with a group; it must be open at the commit.
+            max_messages, timeout_s: As of `Consumer.poll`.
+            allow_gap: As of `commit_offsets`.
+
+        Raises:
+            OffsetGapError: The consumer is beyond the offset of its group, and the transaction has
+                not read what lies between: `consumer.rewind()` goes back. Nothing was read.
+            The errors of `Consumer.poll` and `commit_offsets`: No message was given.
+        """
+        with self._one_call():
+            self._begin_reading(consumer, allow_gap=allow_gap)
+            messages = consumer.poll(max_messages, timeout_s)
+            self._has_read(consumer)
+            return messages
+
+    def commit_offsets(
+        self, consumer: Consumer, upto: Upto = None, *, allow_gap: bool = False
+    ) -> dict[int, int]:
         """Adds the offsets of a consumer's group, which the commit stores; gives them.
 
-        A second call for the same consumer replaces the first for the queues that it names. An
-        offset that another commit of the group has replaced meanwhile stays as stored there.
+        A transaction has read what `consume` gave, what the last `poll` of the consumer gave, and
+        the message that `upto` is. It does not step over other messages that the group has not
+        committed: they would never be read again. A second call for the same consumer replaces the
+        first for the queues that it names. An offset that another commit of the group has replaced
+        meanwhile stays as stored there.
 
         Args:
             consumer: A consumer of this store, with a group; it must be open at the commit.
             upto: As of `Consumer.commit`: None: its positions at this moment. A message: it and all
                 before it in its queue. A mapping: the next queue offset by queue id.
+            allow_gap: Whether to step over messages that nobody has committed and the transaction
+                has not read.
 
         Raises:
+            OffsetGapError: It would step over such messages. The transaction stays as it was.
             NoGroupError: The consumer has no group.
             ConfigError: It is a consumer of another store.
             OffsetOutOfRangeError: An offset is beyond the end of its queue.
@@ -161,32 +207,54 @@ class StoreTransaction:
             StoreClosedError: The store, or the consumer, was closed.
         """
         with self._one_call():
-            self._check("commit_offsets")
-            if not isinstance(consumer, Consumer):
-                raise TypeError(f"consumer: expected a Consumer, not {type(consumer).__name__}")
-            if consumer._reader is not self._engine.reader:
-                raise ConfigError(
-                    "consumer",
-                    consumer,
-                    "of another store: use store.consumer of the transaction's",
-                )
+            self._check_consumer("commit_offsets", consumer)
             with consumer._use():
                 stored, offsets = consumer._to_commit(upto)
-                chosen = stored.chosen(consumer._cursors, consumer._reader, offsets)
-            place = (consumer, f"{consumer.topic}@{consumer.group}")
-            self._offsets[place] = {**self._offsets.get(place, {}), **chosen}
-            return chosen
+                spans = consumer._reading.spans(offsets)
+                stored.check(consumer._reader, {n: span.end for n, span in spans.items()})
+                if isinstance(upto, Message):
+                    spans = {n: Span(min(s.begin, s.end - 1), s.end) for n, s in spans.items()}
+                self._add_spans(consumer, spans, allow_gap=allow_gap)
+            return {queue_id: span.end for queue_id, span in spans.items()}
+
+    # Two steps of `consume`, between which an event loop reads by itself.
+
+    def _begin_reading(self, consumer: Consumer, *, allow_gap: bool) -> None:
+        """Whatever the consumer hands out from here on is read by this transaction."""
+        self._check_consumer("consume", consumer)
+        with consumer._use():
+            consumer._group_positions()
+            positions = consumer.positions
+            here = {queue_id: Span(at, at) for queue_id, at in positions.items()}
+            self._add_spans(consumer, here, allow_gap=allow_gap)
+        self._found.setdefault(consumer, positions)
+
+    def _has_read(self, consumer: Consumer) -> None:
+        with consumer._use():
+            spans = self._offsets[consumer, f"{consumer.topic}@{consumer.group}"]
+            for cursor in consumer._cursors:
+                begin = spans[n].begin if (n := cursor.queue_id) in spans else cursor.began
+                spans[n] = Span(begin, consumer._cursors.handed(cursor))
+
+    def _add_spans(self, consumer: Consumer, spans: dict[int, Span], *, allow_gap: bool) -> None:
+        place = (consumer, f"{consumer.topic}@{consumer.group}")
+        held = self._offsets.get(place, {})
+        added = {n: Span(0, s.end) if allow_gap else s.after(held.get(n)) for n, s in spans.items()}
+        self._commits.check_gaps(consumer, place[1], added)
+        self._offsets[place] = {**held, **added}
 
     def commit(self) -> None:
         """Ends it: all of it counts from here on. `with` does it at its end.
 
         It returns once the promise of the transaction is met, and with offsets once it is on disk
         in any case. A second call puts nothing; after an error call it again. An empty one writes
-        nothing.
+        nothing. Where `with` commits and nothing was stored, it rolls back.
 
         Raises:
             TransactionSettledError: It was rolled back.
             StoreClosedError: The store, or a consumer, was closed. Nothing was stored.
+            OffsetGapError: Another transaction of the group, which read what lies before, was not
+                committed. Nothing was stored.
             BackpressureError, DiskFullError: No room. Where `outcome` is None, nothing was stored.
             DurabilityTimeoutError: It is in the log and counts, but may not be on disk.
             StoreFailedError: A sync failed. The next open finds all of it, or nothing.
@@ -222,6 +290,14 @@ class StoreTransaction:
                 raise TransactionSettledError(self._id, "commit", "rollback")
             self._outcome = "rollback"
             self._copies.clear()
+            while self._found:
+                consumer, positions = self._found.popitem()
+                try:
+                    with consumer._use():
+                        consumer._met = None
+                        consumer._reading.go_back(positions)
+                except (ConsumerBusyError, StoreClosedError) as error:  # then none steps over them
+                    logger.debug("transaction %s: a consumer stays: %s", self._id, error)
 
     def __enter__(self) -> Self:
         self._check("with")
@@ -241,11 +317,14 @@ class StoreTransaction:
     ) -> None:
         """Commits it, or rolls it back for an exception, unless it has ended."""
         if self._outcome is None:
-            if kind is None:
-                self.commit()
-            else:
-                with contextlib.suppress(TransactionSettledError):  # the signal came amid a commit
-                    self.rollback()
+            try:
+                if kind is None:
+                    self.commit()
+            finally:
+                if self._outcome is None:
+                    # It is settled where a signal came amid a commit.
+                    with contextlib.suppress(TransactionSettledError):
+                        self.rollback()
 
     def __repr__(self) -> str:
         state = self._outcome or f"open, {len(self._copies)} messages"
@@ -255,6 +334,15 @@ class StoreTransaction:
         if self._outcome is not None:
             raise TransactionSettledError(self._id, self._outcome, asked)
         self._engine.check_open()
+
+    def _check_consumer(self, asked: str, consumer: Consumer) -> None:
+        self._check(asked)
+        if not isinstance(consumer, Consumer):
+            raise TypeError(f"consumer: expected a Consumer, not {type(consumer).__name__}")
+        if consumer._reader is not self._engine.reader:
+            raise ConfigError(
+                "consumer", consumer, "of another store: use store.consumer of the transaction's"
+            )
 
     def _append(self) -> None:
         before, self._unsure = self._unsure, True

@@ -1,0 +1,112 @@
+"""What one consumer has read, as far as no message lies between: what a transaction may commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketstore.errors import RocketStoreError
+from rocketstore.values.public import public
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketstore.consuming.cursors import Cursor, QueueCursors
+
+__all__ = ["ConsumerBusyError", "OffsetGapError", "Reading", "Span"]
+
+
+@public
+class ConsumerBusyError(RocketStoreError, RuntimeError):
+    """Two threads used one consumer at the same time. Give each thread a consumer of its own."""
+
+
+@public
+class OffsetGapError(RocketStoreError, ValueError):
+    """A transaction would commit `position` for a group, and step over the messages from the queue
+    offset `committed` to `begin` - 1: the group has not committed them, and the transaction has not
+    read them. Nothing was stored."""
+
+    status = "OFFSET_OVERFLOW_BADLY"
+
+    def __init__(
+        self, topic: str, queue_id: int, group: str, committed: int, begin: int, position: int
+    ) -> None:
+        super().__init__(topic, queue_id, group, committed, begin, position)
+        self.topic, self.queue_id, self.group = topic, queue_id, group
+        self.committed, self.begin, self.position = committed, begin, position
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r}, queue {self.queue_id}: offset {self.position} of group "
+            f"{self.group!r} steps over the messages {self.committed} to {self.begin - 1}: the "
+            f"group has committed up to {self.committed}, and the transaction has read from "
+            f"{self.begin} on; nothing was stored. Go back with consumer.rewind() and read with "
+            "tx.consume(consumer), or give allow_gap=True"
+        )
+
+
+class Span(NamedTuple):
+    """Messages of one queue that a transaction has read, all of them: from `begin` on, and before
+    `end`, which it commits."""
+
+    begin: int
+    end: int
+
+    def after(self, before: Span | None) -> Span:
+        """This one, with the one that was there as far as no message lies between them."""
+        joined = before is not None and before.begin <= self.begin <= before.end
+        return Span(before.begin, self.end) if before and joined else self
+
+
+class Reading:
+    """From where on the calls of one consumer have read without a gap, up to where it is. The
+    thread that uses the consumer writes it."""
+
+    def __init__(self, cursors: QueueCursors) -> None:
+        self._cursors = cursors
+        # Queue offsets before the last poll that gave messages; None: a loop gave them one by one.
+        self._begins: dict[int, int] | None = None
+        #: Whether the last poll gave messages. One that gave none is part of the next one.
+        self.gave = True
+
+    def poll(self) -> None:
+        """A poll begins."""
+        if self.gave:
+            self._begins, self.gave = self.positions(), False
+
+    def loop(self) -> None:
+        """A loop hands out messages."""
+        self._begins, self.gave = None, True
+
+    def positions(self) -> dict[int, int]:
+        """Queue offset of the next message of each queue."""
+        return {cursor.queue_id: self._cursors.handed(cursor) for cursor in self._cursors}
+
+    def spans(self, ends: Mapping[int, int] | None) -> dict[int, Span]:
+        """What a commit of these offsets has read, by default of the positions."""
+        found, begins = {}, self._begins
+        for cursor in self._cursors:
+            handed, queue_id = self._cursors.handed(cursor), cursor.queue_id
+            end = handed if ends is None else ends.get(queue_id)
+            if end is not None:
+                begin = handed if begins is None else begins.get(queue_id, cursor.began)
+                found[queue_id] = Span(begin if begin <= end <= handed else end, end)
+        return found
+
+    def go_back(self, positions: Mapping[int, int]) -> None:
+        """Takes the consumer back to these positions, as far as it is beyond them."""
+        self.gave = True
+        cursors = self._cursors
+        places = [(one, positions.get(one.queue_id, one.began)) for one in cursors]
+        cursors.go_back([(one, at) for one, at in places if at < cursors.handed(one)])
+
+    def rewind(self, cursor: Cursor, committed: int | None, minimum: int) -> None:
+        """Takes a cursor to the offset of a group, or to where it began where the group has none."""
+        at = cursor.began if committed is None else committed
+        self._cursors.place(cursor, "earliest" if committed is None and at <= minimum else at)
+
+    def base(self, queue_id: int, committed: int | None) -> int:
+        """Before which offset of a queue no message is missing to a group that has committed so
+        far."""
+        cursor = next(one for one in self._cursors if one.queue_id == queue_id)
+        return max(cursor.reset_to, cursor.began if committed is None else committed)
