@@ -21,7 +21,7 @@ from rocketstore.consuming.chosen import (
     chosen_queues,
     place_of,
 )
-from rocketstore.consuming.cursors import Edge, QueueCursors
+from rocketstore.consuming.cursors import Edge, Place, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
 from rocketstore.consuming.reading import ConsumerBusyError, Reading
 from rocketstore.errors import NoGroupError, StoreBehindError, StoreClosedError
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.columns import Columns
     from rocketstore.consuming.column_poll import ColumnPoll
-    from rocketstore.consuming.cursors import Place
     from rocketstore.consuming.group_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
     from rocketstore.values.timestamps import Timestamp
@@ -50,8 +49,7 @@ logger = logging.getLogger(__name__)
 
 # Messages that each look at a queue takes along: what a queue is ahead of its neighbours at most.
 BATCH = 512
-# A wait looks at the store again after this long: a store that closes without a word cannot hold
-# a consumer.
+# A wait looks at the store again after this long: one that closes without a word holds nobody.
 LONGEST_WAIT_MS = 1000
 BUSY = "another thread is using this consumer: give each thread its own, or hand it over"
 
@@ -188,8 +186,10 @@ class Consumer:
     def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
         """Iterates as the consumer does, and waits for more messages.
 
-        It ends when no message came for `timeout_s` seconds. None: it never ends. Errors are those
-        of `poll`.
+        It ends when no message came for `timeout_s` seconds. None: it never ends.
+
+        Raises:
+            RocketStoreError: as `poll`.
         """
         return self._batches(lambda: self._wait(BATCH, timeout_s))
 
@@ -347,28 +347,28 @@ class Consumer:
         with self._use():
             self._cursors.join("earliest")
             back = self._group_positions().now if offset == "committed" else None
-            if offset is None or offset == "committed":
-                offset = "earliest"
             chosen = self._one_queue if queue_id is None else whole_number("queue_id", queue_id)
-            edge, time_ms = place_of(offset, when, chosen)
+            to: Edge | int = "earliest" if offset is None or offset == "committed" else offset
+            edge, time_ms = place_of(to, when, chosen)
             if chosen is not None and chosen not in self._cursors:
-                raise ValueError(
-                    f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
-                )
+                what = f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
+                raise ValueError(what)
             self._cursors.forget_batch()
             self._met, self._reading.gave = None, True
             for cursor in self._cursors:
                 if chosen not in (None, cursor.queue_id):
                     continue
-                if back is None:
-                    self._cursors.place(cursor, edge, time_ms)
-                else:
-                    first, _ = self._reader.bounds(self._topic, cursor.queue_id, catch_up=False)
-                    self._reading.rewind(cursor, back.get(cursor.queue_id), first)
+                self._cursors.place(cursor, edge, time_ms)
+                if back is not None:
+                    self._reading.rewind(cursor, back.get(cursor.queue_id))
 
     def rewind(self) -> None:
         """Goes back to what the group has committed, in a queue without an offset to where the
-        consumer began: what nobody has committed comes again. Errors are those of `seek`."""
+        consumer began: what nobody has committed comes again.
+
+        Raises:
+            RocketStoreError: as `seek`.
+        """
         self.seek("committed")
 
     def commit(

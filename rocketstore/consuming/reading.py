@@ -100,10 +100,12 @@ class Reading:
         places = [(one, positions.get(one.queue_id, one.began)) for one in cursors]
         cursors.go_back([(one, at) for one, at in places if at < cursors.handed(one)])
 
-    def rewind(self, cursor: Cursor, committed: int | None, minimum: int) -> None:
-        """Takes a cursor to the offset of a group, or to where it began where the group has none."""
+    def rewind(self, cursor: Cursor, committed: int | None) -> None:
+        """Takes a cursor, which is at the begin of its queue, to the offset of a group, or to where it
+        began where the group has none."""
         at = cursor.began if committed is None else committed
-        self._cursors.place(cursor, "earliest" if committed is None and at <= minimum else at)
+        if committed is not None or at > cursor.position:
+            self._cursors.place(cursor, at)
 
     def base(self, queue_id: int, committed: int | None) -> int:
         """Before which offset of a queue no message is missing to a group that has committed so
