@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import rocketstore
@@ -11,7 +12,7 @@ import rocketstore
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rocketstore import Message
+    from rocketstore import Message, NewMessage, PutResult
     from rocketstore.aio.consumer import Consumer
     from rocketstore.aio.loop_port import LoopPort
     from rocketstore.values import Body, Timestamp
@@ -62,6 +63,11 @@ class StoreTransaction:
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
+        expected_queue_offset: int | None = None,
+        unique_id: str | None = None,
+        delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> None:
         """Adds a message, which the commit puts; see `rocketstore.StoreTransaction.put`."""
         named: dict[str, Any] = {
@@ -72,8 +78,31 @@ class StoreTransaction:
             "flag": flag,
             "born_time": born_time,
             "shard_key": shard_key,
+            "expected_queue_offset": expected_queue_offset,
+            "unique_id": unique_id,
+            "delay_level": delay_level,
+            "deliver_at": deliver_at,
+            "deliver_after": deliver_after,
         }
         await self._run(lambda tx: tx.put(topic, body, **named))
+
+    async def put_batch(self, messages: Iterable[NewMessage]) -> None:
+        """Adds messages of any topics; see `rocketstore.StoreTransaction.put_batch`."""
+        await self._run(lambda tx: tx.put_batch(messages))
+
+    async def cancel(self, unique_id: str) -> bool:
+        """Cancels what waits with this id; see `rocketstore.StoreTransaction.cancel`."""
+        return await self._run(lambda tx: tx.cancel(unique_id))
+
+    async def reschedule(self, unique_id: str, when: Timestamp | datetime.timedelta) -> bool:
+        """Has what waits with this id delivered at another time; see
+        `rocketstore.StoreTransaction.reschedule`."""
+        return await self._run(lambda tx: tx.reschedule(unique_id, when))
+
+    @property
+    def results(self) -> list[PutResult]:
+        """What the put of each message gave; empty before the commit."""
+        return [] if self._transaction is None else self._transaction.results
 
     async def consume(
         self,

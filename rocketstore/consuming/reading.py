@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketstore.consuming.cursors import Cursor, QueueCursors
+    from rocketstore.log.read.reader import Reader
 
 __all__ = ["ConsumerBusyError", "OffsetGapError", "Reading", "Span"]
 
@@ -107,8 +108,16 @@ class Reading:
         if committed is not None or at > cursor.position:
             self._cursors.place(cursor, at)
 
-    def base(self, queue_id: int, committed: int | None) -> int:
-        """Before which offset of a queue no message is missing to a group that has committed so
-        far."""
-        cursor = next(one for one in self._cursors if one.queue_id == queue_id)
-        return max(cursor.reset_to, cursor.began if committed is None else committed)
+    def check(
+        self, reader: Reader, key: str, spans: Mapping[int, Span], stored: Mapping[int, int]
+    ) -> None:
+        """Raises OffsetGapError where the group of "topic@group" has not come to the begin of what was
+        read, and the queue still has messages between the two. `stored`: how far it has come."""
+        topic, _, group = key.partition("@")
+        for cursor in self._cursors:
+            span = spans.get(cursor.queue_id)
+            base = max(cursor.reset_to, stored.get(cursor.queue_id, cursor.began))
+            if span is not None and span.begin > base:
+                first, _ = reader.bounds(topic, cursor.queue_id, catch_up=False)
+                if span.begin > first:
+                    raise OffsetGapError(topic, cursor.queue_id, group, base, span.begin, span.end)

@@ -145,6 +145,7 @@ class WritingEngine(Engine):
                 born_host=self.config.store_host,
                 reserved=None,
                 to_ms=timestamp_ms,
+                delays=self.delayed_puts,
             )
             self._writers[key] = writer
         return writer

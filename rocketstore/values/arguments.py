@@ -62,8 +62,8 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
         TypeError: not a whole number.
         ValueError: below `low` or above `high`.
     """
-    number = None
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+    number = value if type(value) is int else None  # the look at a protocol takes its time
+    if number is None and isinstance(value, SupportsIndex) and not isinstance(value, bool):
         with contextlib.suppress(TypeError):  # of an array of several
             number = operator.index(value)
     if number is None:

@@ -142,11 +142,31 @@ def test_one_with_and_one_thread_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("topic", "body", "named", "error", "text"),
     [
-        ("out", b"x", {"properties": {"DELAY": "3"}}, MessageRejectedError, "'DELAY'.*put_message"),
+        (
+            "out",
+            b"x",
+            {"properties": {"DELAY": "3"}},
+            MessageRejectedError,
+            "'DELAY'.*delay_level=",
+        ),
         ("out", b"x", {"properties": {"TRAN_MSG": "true"}}, MessageRejectedError, "'TRAN_MSG'"),
         ("out", b"x", {"properties": {"TAGS": "t"}}, MessageRejectedError, "tags="),
         ("out", b"x", {"properties": {"RS_TRANSACTION": "1.0"}}, MessageRejectedError, "itself"),
-        ("out", b"x", {"delay_level": 3}, TypeError, "delay_level"),
+        ("out", b"x", {"delay_level": -1}, ValueError, "delay_level"),
+        (
+            "out",
+            b"x",
+            {"properties": {"TIMER_DELAY_SEC": "1"}},
+            MessageRejectedError,
+            "deliver_after",
+        ),
+        (
+            "out",
+            b"x",
+            {"properties": {"UNIQ_KEY": "a"}, "unique_id": "b"},
+            MessageRejectedError,
+            "one",
+        ),
         ("SCHEDULE_TOPIC_XXXX", b"x", {}, MessageRejectedError, "SCHEDULE_TOPIC_XXXX.*delayed"),
         ("RMQ_SYS_TRANS_HALF_TOPIC", b"x", {}, MessageRejectedError, "prepared"),
         (RECORDS, b"x", {}, MessageRejectedError, RECORDS),

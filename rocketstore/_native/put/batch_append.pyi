@@ -9,6 +9,11 @@ from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
 from rocketstore.values.timestamps import Timestamp
 
+#: Topic, queue id, flag, sys flag, born time in ms, property text, body.
+Row = tuple[str, int, int, int, int, bytes, bytes]
+#: Delay and unique id of a row.
+Wait = tuple[object, str | None]
+
 @final
 class Rows:
     """Messages that need not have anything in common, on their way to the log together."""
@@ -26,7 +31,14 @@ class Rows:
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
         deliver_after: datetime.timedelta | None = None,
+        unique_id: str | None = None,
+        name: str | None = None,
     ) -> None: ...
+    def take(
+        self, writer: Writer, row: Row, wait: Wait | None = None, expected: int | None = None
+    ) -> None: ...
+    def last(self) -> tuple[Row, Wait | None]: ...
+    def results(self, first: int) -> list[PutResult]: ...
     def put(self, durability: Durability | None, timeout_s: float | None) -> PutResult: ...
 
 def put_columns(

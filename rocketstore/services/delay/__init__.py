@@ -20,6 +20,7 @@ Read in this order:
     service: the thread, which sleeps until the next message is due.
     recurring: messages that come again, and when.
     pending: `store.delayed`: what waits.
+    changing: what a transaction does to what waits.
 
 Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts the service, and
 `rocketstore.store` leads to `pending`.
@@ -27,7 +28,16 @@ Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts th
 
 from __future__ import annotations
 
-from rocketstore.services.delay.pending import Delayed, DelayedMessage
+from rocketstore.services.delay.changing import Changing
+from rocketstore.services.delay.pending import Delayed, DelayedMessage, is_waiting
 from rocketstore.services.delay.service import deliver_in, note_put, waits_from
 
-__all__ = ["Delayed", "DelayedMessage", "deliver_in", "note_put", "waits_from"]
+__all__ = [
+    "Changing",
+    "Delayed",
+    "DelayedMessage",
+    "deliver_in",
+    "is_waiting",
+    "note_put",
+    "waits_from",
+]

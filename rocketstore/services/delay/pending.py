@@ -24,7 +24,7 @@ from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
 from rocketstore.services.delay.timer_table import Entry
 from rocketstore.services.delay.timer_topic import due_of
-from rocketstore.services.delay.timers import Timers, cancel, reschedule
+from rocketstore.services.delay.timers import Timers, cancel, found, reschedule
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import timestamp_ms
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rocketstore.values.arguments import Body
     from rocketstore.values.timestamps import Timestamp
 
-__all__ = ["Delayed", "DelayedMessage"]
+__all__ = ["Delayed", "DelayedMessage", "is_waiting", "see_all"]
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -201,7 +201,7 @@ class Delayed:
         """
         engine = self._writing("cancel")
         with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+            see_all(engine, timers)
             end = cancel(engine, timers, _chosen(message))
         return self._promised(end)
 
@@ -217,7 +217,7 @@ class Delayed:
         engine = self._writing("reschedule")
         when_ms = engine.delayed_puts.moment_ms("when", when)
         with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+            see_all(engine, timers)
             span_ms = (
                 0
                 if not isinstance(when, datetime.timedelta)
@@ -273,7 +273,7 @@ class Delayed:
         own = recurring.Wanted(topic, body, queue_id, properties or {}, said, unique_id, start_ms)
         engine = self._writing("repeat")
         with (timers := self._timers()).lock():
-            _see_all(engine, timers)
+            see_all(engine, timers)
             unique_id, end = recurring.repeat(engine, timers, own)
         self._promised(end)
         return unique_id
@@ -379,7 +379,13 @@ class Delayed:
         yield from queue.messages(max(minimum, offsets.get(queue.queue_id, 0)))
 
 
-def _see_all(engine: WritingEngine, timers: Timers) -> None:
+def is_waiting(engine: Engine, message: Message) -> bool:
+    """Whether a message of the timer topic has not been delivered, cancelled or put again."""
+    with (timers := Delayed(engine)._timers()).lock():
+        return bool(found(timers, message.queue_offset))
+
+
+def see_all(engine: WritingEngine, timers: Timers) -> None:
     """Waits until what was put with less than the promise of the store can be read."""
     if timers.there and timers.table.next < engine.queue_state(TIMER_TOPIC, 0).next_offset:
         engine.commit_log.log.request_flush(engine.positions.wrote)
@@ -398,7 +404,7 @@ def _chosen(message: object) -> str | int:
             )
         return message.message.queue_offset
     if isinstance(message, PutResult):
-        return message.queue_offset
+        return message.id or message.queue_offset
     raise TypeError(f"message = {message!r}: expected its id, a PutResult or a DelayedMessage")
 
 

@@ -284,17 +284,23 @@ def cancel(engine: WritingEngine, timers: Timers, chosen: str | int) -> int | No
     the timers is held, and they are caught up."""
     end = None
     for message in found(timers, chosen):
-        properties = message.properties
-        marker = {
-            MARKER: properties.get("UNIQ_KEY", ""),
-            "TIMER_OUT_MS": f"{due_of(properties)}",
-            "REAL_TOPIC": properties.get("REAL_TOPIC", ""),
-            "REAL_QID": properties.get("REAL_QID", "0"),
-            ENDS: f"{message.queue_offset}",
-        }
+        marker = marker_of(message)
         end = _put(engine, message, b"", marker)
         drop(timers, message)
+        engine.unique_ids.forget(marker["REAL_TOPIC"], marker[MARKER])
     return end
+
+
+def marker_of(message: Message) -> dict[str, str]:
+    """The properties of the record that cancels a message."""
+    properties = message.properties
+    return {
+        MARKER: properties.get("UNIQ_KEY", ""),
+        "TIMER_OUT_MS": f"{due_of(properties)}",
+        "REAL_TOPIC": properties.get("REAL_TOPIC", ""),
+        "REAL_QID": properties.get("REAL_QID", "0"),
+        ENDS: f"{message.queue_offset}",
+    }
 
 
 def reschedule(
@@ -311,6 +317,11 @@ def reschedule(
 def put_again(engine: WritingEngine, message: Message, when_ms: int, span_ms: int) -> int:
     """Puts a message that waits once more, for another time, the end of a span where that is not 0;
     gives the physical offset after it. What waited before ends there."""
+    return _put(engine, message, message.body_view, again_of(message, when_ms, span_ms))
+
+
+def again_of(message: Message, when_ms: int, span_ms: int) -> dict[str, str]:
+    """The properties of a message that is put once more."""
     properties = message.properties
     times = properties.get("TIMER_ROLL_TIMES", "0")
     times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
@@ -322,8 +333,7 @@ def put_again(engine: WritingEngine, message: Message, when_ms: int, span_ms: in
     }
     for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ENQUEUE_MS"):
         properties.pop(name, None)
-    properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
-    return _put(engine, message, message.body_view, properties)
+    return properties | ({"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {})
 
 
 def found(timers: Timers, chosen: str | int) -> list[Message]:

@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import datetime
+import itertools
 import logging
 import os
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from rocketstore._native.format.codec import encode_properties
 from rocketstore._native.format.message import Message
-from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consumer import Consumer
 from rocketstore.consuming.reading import ConsumerBusyError, Span
 from rocketstore.errors import (
     ConfigError,
     MessageRejectedError,
-    MessageTooLargeError,
     RocketStoreError,
     StoreClosedError,
     TransactionBusyError,
     TransactionSettledError,
 )
-from rocketstore.services.transactions.commit_records import NewCopy, described
-from rocketstore.services.transactions.commits import Appended, Commits, add_copy
+from rocketstore.log.queues.delayed_puts import Change
+from rocketstore.puts.put_batch import NewMessage
+from rocketstore.services.transactions.commits import Appended, Commits
+from rocketstore.services.transactions.new_copies import FIELDS, NewCopy, Room, copy_of
 from rocketstore.values.arguments import text
-from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.public import public
-from rocketstore.values.reserved_names import is_system_topic, refused_in_transaction
-from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from rocketstore._native.append.put_result import PutResult
     from rocketstore.consuming.chosen import Upto
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Body
@@ -44,12 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["StoreTransaction"]
 
 logger = logging.getLogger(__name__)
-
-#: Bytes of a record without its body and what describes it: fixed fields, checksum, blank, our
-#: property.
-RECORD_ROOM: Final = 256
-#: The same of the commit record.
-HEAD_ROOM: Final = 512
 
 
 @public
@@ -67,18 +59,20 @@ class StoreTransaction:
         self._engine = engine
         self._commits = commits
         self._durability: Durability = durability
+        self._id = os.urandom(8).hex()
         self._copies: list[NewCopy] = []
+        self._numbers = itertools.count()
+        self._changes: list[Change] = []
+        self._results: Sequence[PutResult] = ()
         self._offsets: dict[tuple[Consumer, str], dict[int, Span]] = {}
         #: Where `consume` found each consumer.
         self._found: dict[Consumer, dict[int, int]] = {}
-        self._record_bytes = HEAD_ROOM
-        self._batch_bytes = HEAD_ROOM
+        self._room = Room(engine, self._id)
         self._appended: Appended | None = None
         # An append may have happened without a word.
         self._unsure = False
         self._outcome: Literal["commit", "rollback"] | None = None
         self._entered = False
-        self._id = os.urandom(8).hex()
         self._one_call = SignalSafeLock(
             "a transaction",
             busy=TransactionBusyError(
@@ -109,6 +103,11 @@ class StoreTransaction:
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
+        expected_queue_offset: int | None = None,
+        unique_id: str | None = None,
+        delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> None:
         """Adds a message, which the commit puts; fields as of `NewMessage`. Nobody sees it before.
 
@@ -116,36 +115,122 @@ class StoreTransaction:
         (`max_message_size_bytes`), and that with all messages into one segment and, with the
         durability "disk", into half of `write_buffer_bytes`: some 2 MiB of bodies by default.
 
+        Args:
+            expected_queue_offset: The commit raises QueueOffsetMismatchError and stores nothing
+                where the message would get another one. Messages of the transaction count.
+            unique_id: The commit leaves the message out where one with this id is there, delivered
+                or waiting; its entry in `results` says so.
+            delay_level, deliver_at, deliver_after: As of `Writer.put`. A span begins now.
+
         Raises:
-            MessageRejectedError and its kin: The message cannot be stored. A delayed message or a
-                half message cannot be part of a transaction.
+            MessageRejectedError and its kin: The message cannot be stored. A half message cannot be
+                part of a transaction, nor two messages with one unique id.
             MessageTooLargeError: The transaction would be too large. It stays as it was.
+            ConfigError: `unique_id` needs the index.
             TransactionSettledError: It has ended.
             TransactionBusyError: Another thread is using it.
             StoreClosedError: The store was closed.
         """
         with self._one_call():
             self._check("put")
-            topic = text("topic", topic)
-            if is_system_topic(topic):
+            copy = copy_of(
+                self._engine,
+                f"{self._id}.{next(self._numbers)}",
+                topic=topic,
+                body=body,
+                queue_id=queue_id,
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                flag=flag,
+                born_time=born_time,
+                shard_key=shard_key,
+                delay_level=delay_level,
+                deliver_at=deliver_at,
+                deliver_after=deliver_after,
+                expected=expected_queue_offset,
+                unique_id=unique_id,
+            )
+            if unique_id is not None and any(copy.claim == one.claim for one in self._copies):
                 raise MessageRejectedError(
-                    f"topic = {topic!r}: the store writes it itself; put to the topic that is "
-                    "meant, outside a transaction if delayed or prepared"
+                    f"unique_id = {unique_id!r}: it is in the transaction already"
                 )
-            self._engine.check_topic(topic)
-            (queue_id,) = queue_ids_of(queue_id, None)
-            for name in properties or {}:
-                reason = refused_in_transaction(name)
-                if reason is not None:
-                    raise MessageRejectedError(f"property {name!r} in a transaction: {reason}")
-            born_ms = self._engine.write.clock.now_ms()
-            if born_time is not None:
-                born_ms = timestamp_ms("born_time", born_time)
-            kept = keys if keys is None or isinstance(keys, str) else tuple(keys)
-            fields = (topic, queue_id, tags, kept, dict(properties or {}), flag, born_ms, shard_key)
-            checked = Rows()
-            add_copy(checked, self._engine, NewCopy(*fields, body), f"{self._id}.0")  # type: ignore[arg-type]
-            self._add(NewCopy(*fields, bytes(body)))
+            self._add([copy])
+
+    def put_batch(self, messages: Iterable[NewMessage]) -> None:
+        """Adds messages of any topics, all or none of them.
+
+        Raises:
+            TypeError, MessageRejectedError and its kin, MessageTooLargeError: None was added; a note
+                says which one cannot be.
+            TransactionSettledError, TransactionBusyError, StoreClosedError: As `put`.
+        """
+        with self._one_call():
+            self._check("put_batch")
+            copies = []
+            for index, message in enumerate(messages):
+                if not isinstance(message, NewMessage):
+                    raise TypeError(
+                        f"messages[{index}]: expected NewMessage, not {type(message).__name__}"
+                    )
+                try:
+                    named: dict[str, Any] = {name: getattr(message, name) for name in FIELDS}
+                    name = f"{self._id}.{next(self._numbers)}"
+                    copies.append(copy_of(self._engine, name, **named))
+                except (TypeError, ValueError) as error:
+                    error.add_note(f"messages[{index}]; none was added")
+                    raise
+            self._add(copies)
+
+    def cancel(self, unique_id: str) -> bool:
+        """Cancels the messages that wait with this id, at the commit. False: none waits, and nothing
+        is added.
+
+        The commit raises MessageNotFoundError, and stores nothing, where they were delivered
+        meanwhile.
+
+        Raises:
+            MessageRejectedError: The transaction ends what has this id already.
+            RocketStoreError: As `put`.
+        """
+        return self._change("cancel", Change(text("unique_id", unique_id)))
+
+    def reschedule(self, unique_id: str, when: Timestamp | datetime.timedelta) -> bool:
+        """Has the messages that wait with this id delivered at another time, from the commit on. `when`
+        is as of `Delayed.reschedule`, a span begins now. It gives what `cancel` gives.
+
+        Raises:
+            RocketStoreError: As `cancel`.
+            ValueError, TypeError: `when` is no time.
+        """
+        when_ms = max(0, self._engine.delayed_puts.moment_ms("when", when))
+        span = when if isinstance(when, datetime.timedelta) else datetime.timedelta()
+        span_ms = span // datetime.timedelta(milliseconds=1)
+        change = Change(text("unique_id", unique_id), when_ms, span_ms)
+        return self._change("reschedule", change)
+
+    def _change(self, asked: str, change: Change) -> bool:
+        with self._one_call():
+            self._check(asked)
+            changing = self._engine.delayed_puts.changing
+            if changing is None:
+                return False
+            if any(change.unique_id == one.unique_id for one in self._changes):
+                raise MessageRejectedError(
+                    f"unique_id = {change.unique_id!r}: the transaction ends it already"
+                )
+            with changing([change]) as now:
+                rows = now.rows(f"{self._id}.c")
+            if rows:
+                self._room.take(rows)
+                self._changes.append(change)
+            return bool(rows)
+
+    @property
+    def results(self) -> list[PutResult]:
+        """What the put of each message gave, in their order; empty before the commit, and where an
+        exception of a signal's handler ended that."""
+        return [*self._results]
 
     def consume(
         self,
@@ -240,7 +325,8 @@ class StoreTransaction:
         place = (consumer, f"{consumer.topic}@{consumer.group}")
         held = self._offsets.get(place, {})
         added = {n: Span(0, s.end) if allow_gap else s.after(held.get(n)) for n, s in spans.items()}
-        self._commits.check_gaps(consumer, place[1], added)
+        stored = self._commits.stored(place[1])
+        consumer._reading.check(consumer._reader, place[1], added, stored)
         self._offsets[place] = {**held, **added}
 
     def commit(self) -> None:
@@ -253,6 +339,9 @@ class StoreTransaction:
         Raises:
             TransactionSettledError: It was rolled back.
             StoreClosedError: The store, or a consumer, was closed. Nothing was stored.
+            MessageNotFoundError: What `cancel` or `reschedule` found waits no more. Nothing was stored.
+            QueueOffsetMismatchError: A message would not get its `expected_queue_offset`. Nothing was
+                stored.
             OffsetGapError: Another transaction of the group, which read what lies before, was not
                 committed. Nothing was stored.
             BackpressureError, DiskFullError: No room. Where `outcome` is None, nothing was stored.
@@ -347,33 +436,16 @@ class StoreTransaction:
     def _append(self) -> None:
         before, self._unsure = self._unsure, True
         try:
-            copies = tuple(self._copies)
-            self._appended = self._commits.append(self._id, copies, self._offsets)
+            self._appended = self._commits.append(
+                self._id, self._copies, self._offsets, self._changes
+            )
         except RocketStoreError:
             self._unsure = before  # nothing was stored by this call
             raise
         self._outcome, self._unsure = "commit", False
+        self._results = () if self._appended is None else self._appended.results
         self._copies.clear()
 
-    def _add(self, copy: NewCopy) -> None:
-        about = len(json.dumps(described(copy))) + 2
-        record = self._record_bytes + about + len(copy.body)
-        own = about + len(encode_properties(copy.properties)) + len(copy.topic.encode())
-        batch = self._batch_bytes + about + own + 2 * len(copy.body) + RECORD_ROOM
-        config, ring = self._engine.config, self._engine.write.ring
-        segment = config.commit_log_file_size_bytes
-        limits = [
-            (record, "max_message_size_bytes", config.max_message_size_bytes, "open the store"),
-            (batch, "commit_log_file_size_bytes", segment, "make a store"),
-        ]
-        if ring is not None:  # a batch takes half of it
-            limits.append((2 * batch, "write_buffer_bytes", ring.size, "open the store"))
-        for needs, name, most, remedy in limits:
-            if needs > most:
-                raise MessageTooLargeError(
-                    f"transaction {self._id}: with this message of {len(copy.body)} bytes it needs "
-                    f"{name} = {needs}, and there are {most}: commit it in several "
-                    f"transactions, or {remedy} with {name}={needs} or more"
-                )
-        self._record_bytes, self._batch_bytes = record, batch
-        self._copies.append(copy)
+    def _add(self, copies: Sequence[NewCopy]) -> None:
+        self._room.take([copy.row for copy in copies])
+        self._copies += copies
