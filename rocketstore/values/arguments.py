@@ -80,7 +80,9 @@ def seconds(name: str, value: object) -> float:
     Raises:
         TypeError: no number. ValueError: NaN.
     """
-    if not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
+    if isinstance(value, int | float):
+        pass  # the look at a protocol takes its time
+    elif not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
         raise TypeError(f"{name} = {value!r}: expected a number of seconds")
     number = float(value)
     if math.isnan(number):

@@ -113,6 +113,8 @@ def queue_ids_of(queue_id: int | None, queues: int | None) -> Sequence[int]:
 
 def _number(name: str, value: object, low: int, high: int) -> int:
     """A whole number in [low, high]; a bool is none, whatever Python says."""
+    if type(value) is int and low <= value <= high:
+        return value  # the look at a protocol takes its time
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         number = operator.index(value)
         if low <= number <= high:

@@ -184,7 +184,7 @@ def test_a_handler_gives_a_group_back_inside_a_commit(tmp_path: Path) -> None:
     """As SIGTERM's handler does that closes the consumer: what was interrupted stores all or says that it stores
     nothing. A commit of the handler's own is refused, not lost."""
     with open_small(tmp_path, durability="os") as store:
-        for _ in range(4):
+        for _ in range(8):
             store.writer("t").put_batch([b"x"] * 20)
         consumer = store.consumer("t", group="g")
         stored: Any = engine_of(store).offsets

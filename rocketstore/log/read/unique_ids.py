@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rocketstore._native.append.put_result import as_duplicate, restore_put_result
-from rocketstore._native.format.codec import encode_properties, pack_host
+from rocketstore._native.format.codec import pack_host
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
@@ -127,7 +127,6 @@ class UniqueIds:
             raise ConfigError("index_enabled", False, "unique_id needs the index")
         if not text("unique_id", unique_id):
             raise MessageRejectedError("unique_id = '': give an id, or None")
-        encode_properties({"UNIQ_KEY": unique_id})
         self._reader.source.check()  # before the lock, which a forked child may never get
         return topic, unique_id
 
@@ -155,6 +154,7 @@ class UniqueIds:
             return as_duplicate(found)
         if claim in self._unsure:
             self._flush()
+        self._reader.source.catch_up()
         first = self._of_index(claim, claim[0])
         if first is None:
             first = self._waiting(claim)
@@ -166,10 +166,7 @@ class UniqueIds:
 
     def _waiting(self, claim: Claim) -> Message | None:
         """One that waits for its time. One that was delivered since the first look is in its topic."""
-        source = self._reader.source
         for topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
-            if not source.queues(topic):
-                continue
             met = False
             for message in self._all_of_index(claim, topic):
                 if message.properties.get("REAL_TOPIC") != claim[0]:
@@ -179,6 +176,7 @@ class UniqueIds:
                 met = True
             if met:
                 self._flush()
+                self._reader.source.catch_up()
                 return self._of_index(claim, claim[0])
         return None
 
@@ -188,7 +186,6 @@ class UniqueIds:
     def _all_of_index(self, claim: Claim, topic: str) -> Iterator[Message]:
         """Messages of a topic with an id, the oldest first."""
         index, unique_id = self._index, claim[1]
-        self._reader.source.catch_up()
         key_hash = hash_of(topic, unique_id)
         if index is None or not any(one.may_have(key_hash) for one in index.files):
             return  # cheaper than a look for records

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 from collections import defaultdict, deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +39,8 @@ from rocketstore.services.transactions.new_copies import changing_of, records_th
 from rocketstore.services.transactions.reading import Unreadable, first_above, messages_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.message import Message
@@ -56,10 +59,11 @@ logger = logging.getLogger(__name__)
 
 #: The progress is stored with offsets, after this many commits without any, and at close.
 SAVE_EVERY: Final = 1000
+ID_MASK: Final = (1 << 64) - 1
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Appended:
     """A commit record in the log, with all copies after it."""
 
@@ -83,9 +87,15 @@ class Commits:
         self._unsure = False
         # What is in the log, by the id of a transaction that may not know it yet.
         self._unheard: dict[str, Appended] = {}
+        # Ids of transactions follow each other from a number that no other open has.
+        self._ids = itertools.count(int.from_bytes(os.urandom(8)))
         self._finish()
 
     # ---- a commit ----
+
+    def new_id(self) -> str:
+        """16 hexadecimal digits."""
+        return f"{next(self._ids) & ID_MASK:016x}"
 
     def append(
         self,
@@ -131,10 +141,7 @@ class Commits:
                             "the group may have another one by now; nothing was stored"
                         )
                 claims = [copy.claim for copy in copies if copy.claim is not None]
-                with (
-                    self._engine.unique_ids.turns(claims) as first,
-                    changing_of(self._engine, changes) as changing,
-                ):
+                with self._once(claims) as first, changing_of(self._engine, changes) as changing:
                     ended = records_that_end(transaction_id, changing)
                     self._unsure = True
                     appended = self._append(transaction_id, copies, moves, first, ended)
@@ -216,12 +223,17 @@ class Commits:
                 if was != span.end:
                     yield Moved(key, queue_id, was, span.end)
 
-    def _hold(self, more: Iterable[Moved] = ()) -> None:
+    def _hold(self, more: Sequence[Moved] = ()) -> None:
         """No other consumer takes a queue over that has an offset on its way."""
+        if not (more or self._engine.offsets.moving or any(one.moves for one in self._waiting)):
+            return
         moving: dict[str, tuple[int, ...]] = defaultdict(tuple)
         for move in (*(move for one in self._waiting for move in one.moves), *more):
             moving[move.key] += (move.queue_id,)
         self._engine.offsets.moving = dict(moving)
+
+    def _once(self, claims: Sequence[Claim]) -> AbstractContextManager[dict[Claim, PutResult]]:
+        return self._engine.unique_ids.turns(claims) if claims else nullcontext({})
 
     def _append(
         self,

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from rocketstore._native.put.batch_append import Rows
 from rocketstore.errors import MessageNotFoundError, MessageRejectedError, MessageTooLargeError
@@ -18,6 +18,7 @@ from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore._native.put.batch_append import Row, Wait
+    from rocketstore._native.put.writer import Writer
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.delayed_puts import Change, Changing, Delay
     from rocketstore.log.read.unique_ids import Claim
@@ -69,14 +70,11 @@ def copy_of(
     unique_id: str | None = None,
 ) -> NewCopy:
     """A message as the log will have it; `name`: what it says of its place in the transaction."""
-    topic = text("topic", topic)
-    if is_system_topic(topic):
-        raise MessageRejectedError(
-            f"topic = {topic!r}: the store writes it itself; put to the topic that is meant, with "
-            "deliver_at= if delayed, outside a transaction if prepared"
-        )
-    engine.check_topic(topic)
-    (queue_id,) = queue_ids_of(queue_id, None)
+    writer = None
+    if type(topic) is str and type(queue_id) is int:
+        writer = engine.plain_writers.get((topic, queue_id))
+    if writer is None or is_system_topic(topic):
+        writer = _checked_writer(engine, topic, queue_id)
     for given in properties or ():
         if (reason := RESERVED_PROPERTIES.get(given)) is not None:
             raise MessageRejectedError(f"property {given!r} in a transaction: {reason}")
@@ -86,7 +84,7 @@ def copy_of(
     born_ms = engine.write.clock.now_ms()
     if born_time is not None:
         born_ms = timestamp_ms("born_time", born_time)
-    rows, writer = Rows(), engine.plain_writer(topic, queue_id)
+    rows = Rows()
     fields = (body, tags, keys, properties, flag, born_ms, shard_key)
     rows.add(writer, *fields, delay_level, deliver_at, deliver_after, unique_id, name)
     row, wait = rows.last()
@@ -95,12 +93,26 @@ def copy_of(
     return NewCopy(row, wait, expected, claim)
 
 
+def _checked_writer(engine: WritingEngine, topic: str, queue_id: int) -> Writer:
+    topic = text("topic", topic)
+    if is_system_topic(topic):
+        raise MessageRejectedError(
+            f"topic = {topic!r}: the store writes it itself; put to the topic that is meant, with "
+            "deliver_at= if delayed, outside a transaction if prepared"
+        )
+    engine.check_topic(topic)
+    return engine.plain_writer(topic, *queue_ids_of(queue_id, None))
+
+
 class Room:
     """How large one transaction may become."""
 
     def __init__(self, engine: WritingEngine, transaction_id: str) -> None:
         self._engine, self._id = engine, transaction_id
         self._record_bytes = self._batch_bytes = HEAD_ROOM
+        config, ring = engine.config, engine.write.ring
+        halves = [config.commit_log_file_size_bytes] + ([] if ring is None else [ring.size // 2])
+        self._record_most, self._batch_most = config.max_message_size_bytes, min(halves)
 
     def take(self, rows: Sequence[Row]) -> None:
         """Raises MessageTooLargeError where these would make it too large; it stays as it was then."""
@@ -109,6 +121,11 @@ class Room:
             own = record_bytes(row)
             record += own
             batch += 2 * own + RECORD_ROOM
+        if record > self._record_most or batch > self._batch_most:
+            self._refuse(rows, record, batch)
+        self._record_bytes, self._batch_bytes = record, batch
+
+    def _refuse(self, rows: Sequence[Row], record: int, batch: int) -> NoReturn:
         config, ring = self._engine.config, self._engine.write.ring
         segment = config.commit_log_file_size_bytes
         limits = [
@@ -117,16 +134,13 @@ class Room:
         ]
         if ring is not None:  # a batch takes half of it
             limits.append((2 * batch, "write_buffer_bytes", ring.size, "open the store"))
-        for needs, name, most, remedy in limits:
-            if needs > most:
-                what = f"this message of {len(rows[0][6])} bytes"
-                what = what if len(rows) == 1 else f"{len(rows)} messages more"
-                remedy += f" with {name}={needs} or more"
-                raise MessageTooLargeError(
-                    f"transaction {self._id}: with {what} it needs {name} = {needs}, and there are "
-                    f"{most}: commit it in several transactions, or {remedy}"
-                )
-        self._record_bytes, self._batch_bytes = record, batch
+        needs, name, most, remedy = next(one for one in limits if one[0] > one[2])
+        what = f"this message of {len(rows[0][6])} bytes"
+        what = what if len(rows) == 1 else f"{len(rows)} messages more"
+        raise MessageTooLargeError(
+            f"transaction {self._id}: with {what} it needs {name} = {needs}, and there are {most}: "
+            f"commit it in several transactions, or {remedy} with {name}={needs} or more"
+        )
 
 
 def changing_of(

@@ -6,8 +6,7 @@ import contextlib
 import datetime
 import itertools
 import logging
-import os
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from rocketstore._native.format.message import Message
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
@@ -43,6 +42,10 @@ __all__ = ["StoreTransaction"]
 
 logger = logging.getLogger(__name__)
 
+BUSY: Final = TransactionBusyError(
+    "another thread is using this transaction: give each thread its own"
+)
+
 
 @public
 class StoreTransaction:
@@ -59,7 +62,7 @@ class StoreTransaction:
         self._engine = engine
         self._commits = commits
         self._durability: Durability = durability
-        self._id = os.urandom(8).hex()
+        self._id = commits.new_id()
         self._copies: list[NewCopy] = []
         self._numbers = itertools.count()
         self._changes: list[Change] = []
@@ -73,12 +76,7 @@ class StoreTransaction:
         self._unsure = False
         self._outcome: Literal["commit", "rollback"] | None = None
         self._entered = False
-        self._one_call = SignalSafeLock(
-            "a transaction",
-            busy=TransactionBusyError(
-                f"transaction {self._id}: another thread is using it: give each thread its own"
-            ),
-        )
+        self._one_call = SignalSafeLock("a transaction", busy=BUSY)
 
     @property
     def id(self) -> str:
@@ -296,7 +294,8 @@ class StoreTransaction:
             with consumer._use():
                 stored, offsets = consumer._to_commit(upto)
                 spans = consumer._reading.spans(offsets)
-                stored.check(consumer._reader, {n: span.end for n, span in spans.items()})
+                if offsets is not None:  # where the consumer is, its queue has come to
+                    stored.check(consumer._reader, offsets)
                 if isinstance(upto, Message):
                     spans = {n: Span(min(s.begin, s.end - 1), s.end) for n, s in spans.items()}
                 self._add_spans(consumer, spans, allow_gap=allow_gap)
