@@ -176,7 +176,7 @@ class Consumer:
 
     def __next__(self) -> Message:
         with self._use():
-            self._reading.loop()
+            self._reading.loop(anew=False)
             while length_hint(self._cursors.left) or self._fill(BATCH):
                 message = next(self._cursors.left, None)
                 if message is not None:  # else a trim took the batch
@@ -197,9 +197,10 @@ class Consumer:
         """What is left to hand out, again and again, until `fetch` finds no more. No line of
         Python runs between two messages."""
 
+        self._reading.loop()
+
         def next_batch() -> Iterator[Message] | None:
             with self._use():
-                self._reading.loop()
                 if length_hint(self._cursors.left) or fetch():
                     return self._cursors.left
             return None
@@ -317,7 +318,7 @@ class Consumer:
         `polls`: for a poll, of which the caller has said that it begins."""
         with self._use():
             if not polls:
-                self._reading.loop()
+                self._reading.loop(anew=False)
             return list(islice(self._cursors.left, max_messages))
 
     def seek(
@@ -354,13 +355,13 @@ class Consumer:
                 what = f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
                 raise ValueError(what)
             self._cursors.forget_batch()
-            self._met, self._reading.gave = None, True
+            self._met = None
+            self._reading.forget()
             for cursor in self._cursors:
-                if chosen not in (None, cursor.queue_id):
-                    continue
-                self._cursors.place(cursor, edge, time_ms)
-                if back is not None:
-                    self._reading.rewind(cursor, back.get(cursor.queue_id))
+                if chosen in (None, cursor.queue_id):
+                    self._cursors.place(cursor, edge, time_ms)
+                    if back is not None:
+                        self._reading.rewind(cursor, back.get(cursor.queue_id))
 
     def rewind(self) -> None:
         """Goes back to what the group has committed, in a queue without an offset to where the
@@ -441,8 +442,7 @@ class Consumer:
     def __repr__(self) -> str:
         where = "all queues"
         if self._queue_ids is not None:
-            one = self._one_queue
-            some = bounded([*self._queue_ids])
+            one, some = self._one_queue, bounded([*self._queue_ids])
             where = f"queue_ids={some}" if one is None else f"queue_id={one}"
         group = "" if self._group is None else f", group={self._group!r}"
         state = "closed" if self._closed else f"positions={bounded(self.positions)}"

@@ -31,6 +31,7 @@ from rocketstore.consuming.commit_journal import CommitJournal, Journal, Moved, 
 from rocketstore.consuming.group_claims import Claim, GroupClaimedError
 from rocketstore.consuming.offset_tables import (
     MAX_OFFSET,
+    Rows,
     beyond_queues,
     document_in,
     entries_without_sense,
@@ -72,21 +73,6 @@ logger = logging.getLogger(__name__)
 _EMPTY: dict[str, object] = {}  # the same one each time
 #: A commit is in RocketMQ's file after this long.
 MERGE_EVERY_S = 5.0
-
-
-class Rows:
-    """Offsets of the rows that were asked for, read once: a row is replaced, never changed."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[object, dict[int, int]]] = {}
-
-    def offsets(self, key: str, table: Mapping[str, object]) -> dict[int, int]:
-        """Next offsets by queue id, not to be changed."""
-        row = table.get(key)
-        known = self._known.get(key)
-        if known is None or known[0] is not row:
-            known = self._known[key] = row, dict(offsets_of(row))
-        return known[1]
 
 
 class ConsumerOffsets:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketstore.errors import RocketStoreError
 from rocketstore.values.public import public
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from rocketstore.consuming.cursors import Cursor, QueueCursors
     from rocketstore.log.read.reader import Reader
 
-__all__ = ["ConsumerBusyError", "OffsetGapError", "Reading", "Span"]
+__all__ = ["MOMENTS", "ConsumerBusyError", "OffsetGapError", "Reading", "Span"]
 
 
 @public
@@ -59,33 +61,60 @@ class Span(NamedTuple):
         return Span(before.begin, self.end) if before and joined else self
 
 
+class Call(NamedTuple):
+    """A poll, or the begin of a loop: its moment, and queue offsets before it."""
+
+    moment: int
+    is_poll: bool
+    begins: dict[int, int]
+
+
+#: Calls of one consumer that are remembered.
+CALLS_MAX: Final = 64
+#: Orders calls of consumers and begins of transactions.
+MOMENTS: Final = itertools.count(1)
+
+
 class Reading:
     """From where on the calls of one consumer have read without a gap, up to where it is. The
     thread that uses the consumer writes it."""
 
     def __init__(self, cursors: QueueCursors) -> None:
         self._cursors = cursors
-        # Queue offsets before the last poll that gave messages; None: a loop gave them one by one.
-        self._begins: dict[int, int] | None = None
+        self._calls: deque[Call] = deque(maxlen=CALLS_MAX)
         #: Whether the last poll gave messages. One that gave none is part of the next one.
         self.gave = True
 
     def poll(self) -> None:
         """A poll begins."""
-        if self.gave:
-            self._begins, self.gave = self.positions(), False
+        same = not self.gave and self._calls
+        begins = self._calls.pop().begins if same else self.positions()
+        self._calls.append(Call(next(MOMENTS), True, begins))
+        self.gave = False
 
-    def loop(self) -> None:
-        """A loop hands out messages."""
-        self._begins, self.gave = None, True
+    def loop(self, *, anew: bool = True) -> None:
+        """A loop begins to hand out messages, or goes on."""
+        if anew or not self._calls or self._calls[-1].is_poll:
+            self._calls.append(Call(next(MOMENTS), False, self.positions()))
+        self.gave = True
+
+    def forget(self) -> None:
+        """The consumer was moved."""
+        self._calls.clear()
+        self.gave = True
 
     def positions(self) -> dict[int, int]:
         """Queue offset of the next message of each queue."""
         return {cursor.queue_id: self._cursors.handed(cursor) for cursor in self._cursors}
 
-    def spans(self, ends: Mapping[int, int] | None) -> dict[int, Span]:
-        """What a commit of these offsets has read, by default of the positions."""
-        found, begins = {}, self._begins
+    def spans(self, ends: Mapping[int, int] | None, since: int) -> dict[int, Span]:
+        """What a commit of these offsets has read, by default of the positions: by calls after the
+        moment `since`, or by the last poll before it."""
+        calls = [one for one in self._calls if one.moment > since]
+        if not calls and self._calls and self._calls[-1].is_poll:
+            calls = [self._calls[-1]]
+        begins = calls[0].begins if calls else None
+        found = {}
         for cursor in self._cursors:
             handed, queue_id = self._cursors.handed(cursor), cursor.queue_id
             end = handed if ends is None else ends.get(queue_id)
@@ -96,7 +125,7 @@ class Reading:
 
     def go_back(self, positions: Mapping[int, int]) -> None:
         """Takes the consumer back to these positions, as far as it is beyond them."""
-        self.gave = True
+        self.forget()
         cursors = self._cursors
         places = [(one, positions.get(one.queue_id, one.began)) for one in cursors]
         cursors.go_back([(one, at) for one, at in places if at < cursors.handed(one)])

@@ -75,7 +75,7 @@ def moment(ms: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
 
 
-@pytest.mark.parametrize("step", ["_wait", "_settle"])
+@pytest.mark.parametrize("step", ["record", "all"])
 def test_delays_survive_a_crash_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -84,9 +84,9 @@ def test_delays_survive_a_crash_once(
     store.writer("out").put(b"old", deliver_after=HOUR, unique_id="old")
     store.writer("out").put(b"moved", deliver_after=HOUR, unique_id="moved")
     with monkeypatch.context() as patch:
-        if step == "_wait":
+        if step == "record":
             patch.setattr(commits, "add_copy", lambda *_: None)
-        patch.setattr(commits.Commits, "_settle", died)
+        patch.setattr(commits.Commits, "wait", died)
         with pytest.raises(Died), store.transaction() as tx:
             all_kinds(tx)
             assert tx.cancel("old") and tx.reschedule("moved", 2 * HOUR)

@@ -158,6 +158,17 @@ def test_what_the_last_poll_gave_and_a_message_in_hand_are_read(tmp_path: Path) 
         next(consumer)
         with store.transaction() as tx, pytest.raises(OffsetGapError):
             tx.commit_offsets(consumer)
+        consumer.rewind()
+        with store.transaction() as tx:
+            consumer.poll(1)
+            for message in consumer:
+                if message.body == b"2":
+                    break
+            consumer.poll(1)
+            assert tx.commit_offsets(consumer) == {0: 4}
+            next(consumer)
+        with store.transaction() as tx, pytest.raises(OffsetGapError):
+            tx.commit_offsets(consumer)
 
 
 def test_a_filter_and_a_trim_leave_no_gap(tmp_path: Path) -> None:
@@ -207,9 +218,10 @@ def test_two_transactions_of_one_group(tmp_path: Path) -> None:
 
 
 def two_later(store: Store, consumer: Consumer) -> None:
+    consumer.poll(1)
+    messages = consumer.poll(1)
     with store.transaction() as tx:
-        consumer.poll(1)
-        pass_on(tx, consumer.poll(1))
+        pass_on(tx, messages)
         tx.commit_offsets(consumer)
 
 

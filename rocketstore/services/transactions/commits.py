@@ -183,7 +183,8 @@ class Commits:
         asked, limit_ms = durability_level(durability), self._engine.config.sync_flush_timeout_ms
         if appended.moves or durability not in ("memory", "os"):
             self._wait(appended.end_offset)
-        self._settle()
+        if self._next - self._saved >= SAVE_EVERY or any(one.moves for one in [*self._waiting]):
+            self._settle()
         log = self._engine.commit_log.log
         log.await_promise(appended.end_offset, asked, limit_ms, False, None)
         as_met(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from rocketstore._native.format.message import Message
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consumer import Consumer
-from rocketstore.consuming.reading import ConsumerBusyError, Span
+from rocketstore.consuming.reading import MOMENTS, ConsumerBusyError, Span
 from rocketstore.errors import (
     ConfigError,
     MessageRejectedError,
@@ -62,7 +62,7 @@ class StoreTransaction:
         self._engine = engine
         self._commits = commits
         self._durability: Durability = durability
-        self._id = commits.new_id()
+        self._id, self._begun = commits.new_id(), next(MOMENTS)
         self._copies: list[NewCopy] = []
         self._numbers = itertools.count()
         self._changes: list[Change] = []
@@ -265,8 +265,9 @@ class StoreTransaction:
     ) -> dict[int, int]:
         """Adds the offsets of a consumer's group, which the commit stores; gives them.
 
-        A transaction has read what `consume` gave, what the last `poll` of the consumer gave, and
-        the message that `upto` is. It does not step over other messages that the group has not
+        A transaction has read what `consume` gave, what the consumer handed out since the
+        transaction began, what its last `poll` before gave, and the message that `upto` is. It does
+        not step over other messages that the group has not
         committed: they would never be read again. A second call for the same consumer replaces the
         first for the queues that it names. An offset that another commit of the group has replaced
         meanwhile stays as stored there.
@@ -293,7 +294,7 @@ class StoreTransaction:
             self._check_consumer("commit_offsets", consumer)
             with consumer._use():
                 stored, offsets = consumer._to_commit(upto)
-                spans = consumer._reading.spans(offsets)
+                spans = consumer._reading.spans(offsets, self._begun)
                 if offsets is not None:  # where the consumer is, its queue has come to
                     stored.check(consumer._reader, offsets)
                 if isinstance(upto, Message):
