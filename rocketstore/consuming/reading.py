@@ -137,6 +137,11 @@ class Reading:
         if committed is not None or at > cursor.position:
             self._cursors.place(cursor, at)
 
+    def follows(self, spans: Mapping[int, Span]) -> bool:
+        """Whether all begin where this consumer has committed, or before: no look at what is stored."""
+        done = {cursor.queue_id: cursor.committed or 0 for cursor in self._cursors}
+        return all(span.begin <= done.get(queue_id, 0) for queue_id, span in spans.items())
+
     def check(
         self, reader: Reader, key: str, spans: Mapping[int, Span], stored: Mapping[int, int]
     ) -> None:

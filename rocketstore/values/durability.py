@@ -45,13 +45,16 @@ Durability = Literal[
 ]
 
 
+DURABILITIES: Final[tuple[Durability, ...]] = get_args(Durability)
+
+
 def durability_of(value: object) -> Durability:
     """Checks that `value` names a promise, and gives it as a plain text.
 
     Raises:
         ConfigError: it names none.
     """
-    for known in get_args(Durability):
+    for known in DURABILITIES:
         if isinstance(value, str) and value == known:
             found: Durability = "replicas(2)" if known == "replicas" else known
             return found
