@@ -5,14 +5,9 @@ from typing import Any, final
 from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.put.string_rows import Strings
 from rocketstore._native.put.writer import Writer
-from rocketstore.values.arguments import Body
+from rocketstore.values.arguments import Body, Row, Wait
 from rocketstore.values.durability import Durability
 from rocketstore.values.timestamps import Timestamp
-
-#: Topic, queue id, flag, sys flag, born time in ms, property text, body.
-Row = tuple[str, int, int, int, int, bytes, bytes]
-#: Delay and unique id of a row.
-Wait = tuple[object, str | None]
 
 @final
 class Rows:

@@ -17,8 +17,8 @@ from rocketstore.values.timestamps import timestamp_ms
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from rocketstore._native.put.batch_append import Row
     from rocketstore._native.sync.queue_positions import QueueState
+    from rocketstore.values.arguments import Row
     from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["LATEST_MS", "SCHEDULE_TOPIC", "TIMER_TOPIC", "Change", "Delay", "DelayedPuts"]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from rocketstore._native.put.batch_append import Row
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.delayed_puts import Change
+    from rocketstore.values.arguments import Row
 
 __all__ = ["Changing"]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocketstore._native.format.message import Message
-    from rocketstore._native.put.batch_append import Row
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.arguments import Row
 
 __all__ = [
     "COPY_PROPERTY",

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.message import Message
-    from rocketstore._native.put.batch_append import Row, Wait
     from rocketstore.consumer import Consumer
     from rocketstore.consuming.reading import Span
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.delayed_puts import Change
     from rocketstore.log.read.unique_ids import Claim
     from rocketstore.services.transactions.new_copies import NewCopy
+    from rocketstore.values.arguments import Row, Wait
     from rocketstore.values.durability import Durability
 
 __all__ = ["Appended", "Commits", "add_copy", "commits_of"]

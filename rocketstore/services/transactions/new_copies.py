@@ -17,12 +17,11 @@ from rocketstore.values.reserved_names import RESERVED_PROPERTIES, is_system_top
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore._native.put.batch_append import Row, Wait
     from rocketstore._native.put.writer import Writer
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.delayed_puts import Change, Changing, Delay
     from rocketstore.log.read.unique_ids import Claim
-    from rocketstore.values.arguments import Body
+    from rocketstore.values.arguments import Body, Row, Wait
     from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["FIELDS", "NewCopy", "Room", "changing_of", "copy_of", "records_that_end"]
