@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from rocketstore.columns import Columns
     from rocketstore.completion_port import CompletionPort, Placed
     from rocketstore.config import StoreConfig
-    from rocketstore.consumer import Consumer, ConsumerBusyError
+    from rocketstore.consumer import Consumer
     from rocketstore.consuming.group_claims import GroupClaimedError
+    from rocketstore.consuming.reading import ConsumerBusyError, OffsetGapError
     from rocketstore.engine.tickets import Ticket
     from rocketstore.errors import (
         BackpressureError,
@@ -152,6 +153,7 @@ __all__ = [
     "MissingSegmentsError",
     "NewMessage",
     "NoGroupError",
+    "OffsetGapError",
     "OffsetOutOfRangeError",
     "OffsetSetBack",
     "Placed",
@@ -212,8 +214,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.columns": ("Columns",),
         "rocketstore.completion_port": ("CompletionPort", "Placed"),
         "rocketstore.config": ("StoreConfig",),
-        "rocketstore.consumer": ("Consumer", "ConsumerBusyError"),
+        "rocketstore.consumer": ("Consumer",),
         "rocketstore.consuming.group_claims": ("GroupClaimedError",),
+        "rocketstore.consuming.reading": ("ConsumerBusyError", "OffsetGapError"),
         "rocketstore.engine.tickets": ("Ticket",),
         "rocketstore.log.recovery.report": (
             *("LostMessages", "OffsetSetBack", "RecoveryReport", "RefilledQueue"),

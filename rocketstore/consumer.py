@@ -21,9 +21,10 @@ from rocketstore.consuming.chosen import (
     chosen_queues,
     place_of,
 )
-from rocketstore.consuming.cursors import Edge, QueueCursors
+from rocketstore.consuming.cursors import Edge, Place, QueueCursors
 from rocketstore.consuming.group_positions import GroupPositions
-from rocketstore.errors import NoGroupError, RocketStoreError, StoreBehindError, StoreClosedError
+from rocketstore.consuming.reading import ConsumerBusyError, Reading
+from rocketstore.errors import NoGroupError, StoreBehindError, StoreClosedError
 from rocketstore.filters import matching_of
 from rocketstore.values.arguments import at_most, one_of, text, whole_number
 from rocketstore.values.kept_errors import without_frames
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from rocketstore.columns import Columns
     from rocketstore.consuming.column_poll import ColumnPoll
     from rocketstore.consuming.consumer_offsets import ConsumerOffsets
-    from rocketstore.consuming.cursors import Place
     from rocketstore.log.read.reader import Reader
     from rocketstore.values.timestamps import Timestamp
 
@@ -49,17 +49,9 @@ logger = logging.getLogger(__name__)
 
 # Messages that each look at a queue takes along: what a queue is ahead of its neighbours at most.
 BATCH = 512
-# A wait looks at the store again after this long: a store that closes without a word cannot hold
-# a consumer.
+# A wait looks at the store again after this long: one that closes without a word holds nobody.
 LONGEST_WAIT_MS = 1000
-BUSY = (
-    "another thread is using this consumer: give each thread its own, or hand it over between calls"
-)
-
-
-@public
-class ConsumerBusyError(RocketStoreError, RuntimeError):
-    """Two threads used one consumer at the same time. Give each thread a consumer of its own."""
+BUSY = "another thread is using this consumer: give each thread its own, or hand it over"
 
 
 @public
@@ -132,6 +124,7 @@ class Consumer:
                 reset=reset,
                 stored={} if self._stored is None else self._stored.stored,
             )
+            self._reading = Reading(self._cursors)
             self._cursors.join(edge, time_ms=time_ms)
         except BaseException:
             self._release()
@@ -155,7 +148,7 @@ class Consumer:
     @property
     def positions(self) -> dict[int, int]:
         """Queue offset of the next message of each queue: what `commit` would store now."""
-        return {cursor.queue_id: self._cursors.handed(cursor) for cursor in self._cursors}
+        return self._reading.positions()
 
     @property
     def statuses(self) -> dict[int, str]:
@@ -167,10 +160,7 @@ class Consumer:
         queues. What a trim removed is not counted: it cannot be read.
 
         Raises:
-            StoreReplacedError: Another store has the place of this one.
-            StoreRecoveringError: A process recovers or rebuilds the store, and this reader has not
-                looked at the queue before.
-            StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
+            StoreReplacedError, StoreRecoveringError, StoreClosedError, ConsumerBusyError: As `poll`.
         """
         with self._use():
             self._cursors.join("earliest")
@@ -186,6 +176,7 @@ class Consumer:
 
     def __next__(self) -> Message:
         with self._use():
+            self._reading.loop(anew=False)
             while length_hint(self._cursors.left) or self._fill(BATCH):
                 message = next(self._cursors.left, None)
                 if message is not None:  # else a trim took the batch
@@ -198,19 +189,15 @@ class Consumer:
         It ends when no message came for `timeout_s` seconds. None: it never ends.
 
         Raises:
-            OffsetOutOfRangeError: The position is no longer kept, and the consumer has no `reset`.
-            CorruptRecordError, ReadFailedError: The next record cannot be read; a note says how to
-                go on.
-            StoreReplacedError: Another store has the place of this one.
-            StoreRecoveringError: A process recovers or rebuilds the store, and this reader has not
-                looked at the queue before.
-            StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
+            RocketStoreError: as `poll`.
         """
         return self._batches(lambda: self._wait(BATCH, timeout_s))
 
     def _batches(self, fetch: Callable[[], bool]) -> Iterator[Message]:
         """What is left to hand out, again and again, until `fetch` finds no more. No line of
         Python runs between two messages."""
+
+        self._reading.loop()
 
         def next_batch() -> Iterator[Message] | None:
             with self._use():
@@ -244,7 +231,9 @@ class Consumer:
         places: list[Place] = []
         with self._use():
             try:
+                self._reading.poll()
                 self._poll(messages, places, max_messages, timeout_s)
+                self._reading.gave = bool(messages)
                 return messages
             except BaseException:
                 if places:  # by Ctrl-C, say: what is in hand has reached nobody
@@ -297,19 +286,18 @@ class Consumer:
 
         Raises:
             ValueError, TypeError: A column that there is not, or a wrong number.
-            OffsetOutOfRangeError, CorruptRecordError, ReadFailedError: As `poll`.
-            StoreReplacedError: Another store has the place of this one.
-            StoreRecoveringError: A process recovers or rebuilds the store, and this reader has not
-                looked at the queue before.
-            StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
+            The errors of `poll`.
         """
         from rocketstore.consuming.column_poll import column_poll  # with NumPy
 
         with self._use():
             self._columns = column_poll(self._columns, columns, max_messages)
+            self._reading.poll()
             if not length_hint(self._cursors.left):
                 self._wait(max_messages, timeout_s, in_time=True)
-            return self._columns.hand_out(self._cursors)
+            found = self._columns.hand_out(self._cursors)
+            self._reading.gave = bool(len(found))
+            return found
 
     def _prefetch(self, max_messages: int = BATCH) -> bool:
         """Fetches without handing out, and without waiting: whether `_take` has something now.
@@ -325,14 +313,17 @@ class Consumer:
         """Whether the last fetch ended amid messages that the filter does not take."""
         return self._cursors.passing
 
-    def _take(self, max_messages: int = BATCH) -> list[Message]:
-        """Hands out up to `max_messages` of what was fetched; never fetches, so it never blocks."""
+    def _take(self, max_messages: int = BATCH, *, polls: bool = False) -> list[Message]:
+        """Hands out up to `max_messages` of what was fetched; never fetches, so it never blocks.
+        `polls`: for a poll, of which the caller has said that it begins."""
         with self._use():
+            if not polls:
+                self._reading.loop(anew=False)
             return list(islice(self._cursors.left, max_messages))
 
     def seek(
         self,
-        offset: Edge | int | None = None,
+        offset: Edge | Literal["committed"] | int | None = None,
         *,
         when: Timestamp | None = None,
         queue_id: int | None = None,
@@ -341,31 +332,45 @@ class Consumer:
         dropped.
 
         Args:
-            offset: "earliest", "latest", or a queue offset of the one queue.
+            offset: "earliest", "latest", "committed" (as `rewind`), or a queue offset of the one
+                queue.
             when: Instead of `offset`: the first message stored at this time or later.
             queue_id: Moves this queue only. None: the consumer's one queue, or all of them.
 
         Raises:
-            ValueError: an offset without a queue, a queue that the consumer does not have, or a
-                time without a zone.
+            ValueError: an offset without a queue, an unknown queue, or a time without a zone.
             TypeError: neither or both of `offset` and `when`, or a value of another type.
+            NoGroupError: "committed", and the consumer has no group.
             StoreClosedError, ConsumerBusyError: the consumer cannot be used now.
         """
         if (offset is None) == (when is None):
             raise TypeError("seek() takes one of offset and when=")
         with self._use():
             self._cursors.join("earliest")
+            back = self._group_positions().now if offset == "committed" else None
             chosen = self._one_queue if queue_id is None else whole_number("queue_id", queue_id)
-            edge, time_ms = place_of("earliest" if offset is None else offset, when, chosen)
+            to: Edge | int = "earliest" if offset is None or offset == "committed" else offset
+            edge, time_ms = place_of(to, when, chosen)
             if chosen is not None and chosen not in self._cursors:
-                raise ValueError(
-                    f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
-                )
+                what = f"queue_id = {chosen}: the consumer of {self._topic!r} has no queue {chosen}"
+                raise ValueError(what)
             self._cursors.forget_batch()
             self._met = None
+            self._reading.forget()
             for cursor in self._cursors:
                 if chosen in (None, cursor.queue_id):
                     self._cursors.place(cursor, edge, time_ms)
+                    if back is not None:
+                        self._reading.rewind(cursor, back.get(cursor.queue_id))
+
+    def rewind(self) -> None:
+        """Goes back to what the group has committed, in a queue without an offset to where the
+        consumer began: what nobody has committed comes again.
+
+        Raises:
+            RocketStoreError: as `seek`.
+        """
+        self.seek("committed")
 
     def commit(
         self,
@@ -400,12 +405,16 @@ class Consumer:
             stored.commit(self._cursors, self._reader, offsets, sync=durability == "disk")
             return self.positions if offsets is None else offsets
 
+    def _group_positions(self) -> GroupPositions:
+        if self._stored is not None:
+            return self._stored
+        raise NoGroupError("this consumer has no group: pass group= to store.consumer")
+
     def _to_commit(self, upto: Upto) -> tuple[GroupPositions, dict[int, int] | None]:
-        if self._stored is None:
-            raise NoGroupError("this consumer has no group: pass group= to store.consumer")
+        stored = self._group_positions()
         if upto is not None:
             self._cursors.join("earliest")
-        return self._stored, chosen_offsets(upto, self._topic, self._cursors)
+        return stored, chosen_offsets(upto, self._topic, self._cursors)
 
     def close(self) -> None:
         """Gives the group back and does not commit. Messages that were handed out stay readable.
@@ -433,8 +442,7 @@ class Consumer:
     def __repr__(self) -> str:
         where = "all queues"
         if self._queue_ids is not None:
-            one = self._one_queue
-            some = bounded([*self._queue_ids])
+            one, some = self._one_queue, bounded([*self._queue_ids])
             where = f"queue_ids={some}" if one is None else f"queue_id={one}"
         group = "" if self._group is None else f", group={self._group!r}"
         state = "closed" if self._closed else f"positions={bounded(self.positions)}"
@@ -453,8 +461,7 @@ class Consumer:
         self._reader.source.check()
 
     def _use(self) -> Passage:
-        """For `with`: one call's use of the consumer; a second thread meanwhile is an error, not a
-        wait."""
+        """For one call; a second thread meanwhile is an error, not a wait."""
         self._check()
         return self._one_call()
 

@@ -605,11 +605,11 @@ class Store:
         none of them.
 
             with store.transaction() as tx:
-                tx.put("invoices", b"17 EUR")
-                tx.commit_offsets(consumer)
+                for order in tx.consume(consumer):
+                    tx.put("invoices", order.body)
 
-        The end of the `with` commits it, an exception rolls it back. After a crash at any moment
-        the next open for writing has all of it or nothing.
+        The end of the `with` commits it, an exception rolls it back and takes the consumer back.
+        After a crash at any moment the next open for writing has all of it or nothing.
 
         Args:
             durability: The promise that the commit waits for. None: that of the store. With offsets

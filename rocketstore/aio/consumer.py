@@ -98,13 +98,16 @@ class Consumer:
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
+            await self._fetched()
+            consumer._reading.poll()
             if not await self._fetch(consumer, min(max_messages, BATCH), timeout_s):
                 return []
             before = consumer.positions
-            messages = consumer._take(max_messages)
+            messages = consumer._take(max_messages, polls=True)
             left = max_messages - len(messages)
             if left and (len(before) > 1 or len(messages) >= BATCH):
                 messages += await self._more(consumer, before, left)
+            consumer._reading.gave = bool(messages)
             # No await from here on: what is handed out reaches the caller.
             return messages
 
@@ -120,6 +123,8 @@ class Consumer:
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
+            await self._fetched()
+            consumer._reading.poll()
             await self._fetch(consumer, max_messages, timeout_s)
             before = consumer.positions
             taking = self._port.start(consumer.poll_columns, max_messages, columns=columns)
@@ -164,7 +169,7 @@ class Consumer:
 
     async def seek(
         self,
-        offset: Literal["earliest", "latest"] | int | None = None,
+        offset: Literal["earliest", "latest", "committed"] | int | None = None,
         *,
         when: Timestamp | None = None,
         queue_id: int | None = None,
@@ -175,6 +180,10 @@ class Consumer:
             await self._fetched()
             seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id)
             await self._shielded(self._port.start(seek))
+
+    async def rewind(self) -> None:
+        """Goes back to what the group has committed; see `rocketstore.Consumer.rewind`."""
+        await self.seek("committed")
 
     async def commit(
         self,

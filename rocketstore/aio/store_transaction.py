@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import rocketstore
@@ -11,7 +12,7 @@ import rocketstore
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rocketstore import Message
+    from rocketstore import Message, NewMessage, PutResult
     from rocketstore.aio.consumer import Consumer
     from rocketstore.aio.loop_port import LoopPort
     from rocketstore.values import Body, Timestamp
@@ -37,6 +38,7 @@ class StoreTransaction:
         self._entered = False
         # A call goes on in its thread when the task is cancelled: the next one waits for it.
         self._call: asyncio.Future[Any] | None = None
+        self._consumers: list[Consumer] = []
 
     @property
     def id(self) -> str:
@@ -61,6 +63,11 @@ class StoreTransaction:
         flag: int = 0,
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
+        expected_queue_offset: int | None = None,
+        unique_id: str | None = None,
+        delay_level: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: datetime.timedelta | None = None,
     ) -> None:
         """Adds a message, which the commit puts; see `rocketstore.StoreTransaction.put`."""
         named: dict[str, Any] = {
@@ -71,18 +78,66 @@ class StoreTransaction:
             "flag": flag,
             "born_time": born_time,
             "shard_key": shard_key,
+            "expected_queue_offset": expected_queue_offset,
+            "unique_id": unique_id,
+            "delay_level": delay_level,
+            "deliver_at": deliver_at,
+            "deliver_after": deliver_after,
         }
         await self._run(lambda tx: tx.put(topic, body, **named))
 
+    async def put_batch(self, messages: Iterable[NewMessage]) -> None:
+        """Adds messages of any topics; see `rocketstore.StoreTransaction.put_batch`."""
+        await self._run(lambda tx: tx.put_batch(messages))
+
+    async def cancel(self, unique_id: str) -> bool:
+        """Cancels what waits with this id; see `rocketstore.StoreTransaction.cancel`."""
+        return await self._run(lambda tx: tx.cancel(unique_id))
+
+    async def reschedule(self, unique_id: str, when: Timestamp | datetime.timedelta) -> bool:
+        """Has what waits with this id delivered at another time; see
+        `rocketstore.StoreTransaction.reschedule`."""
+        return await self._run(lambda tx: tx.reschedule(unique_id, when))
+
+    @property
+    def results(self) -> list[PutResult]:
+        """What the put of each message gave; empty before the commit."""
+        return [] if self._transaction is None else self._transaction.results
+
+    async def consume(
+        self,
+        consumer: Consumer,
+        max_messages: int = 500,
+        timeout_s: float | None = 0.0,
+        *,
+        allow_gap: bool = False,
+    ) -> list[Message]:
+        """Reads messages that come again after a rollback; see
+        `rocketstore.StoreTransaction.consume`."""
+        with consumer._use():
+            blocking = await consumer._ready()
+            await consumer._fetched()
+            await self._run(lambda tx: tx._begin_reading(blocking, allow_gap=allow_gap))
+            self._consumers.append(consumer)
+        messages = await consumer.poll(max_messages, timeout_s)
+        await self._run(lambda tx: tx._has_read(blocking))
+        return messages
+
     async def commit_offsets(
-        self, consumer: Consumer, upto: Message | Mapping[int, int] | None = None
+        self,
+        consumer: Consumer,
+        upto: Message | Mapping[int, int] | None = None,
+        *,
+        allow_gap: bool = False,
     ) -> dict[int, int]:
         """Adds the offsets of a consumer's group, which the commit stores; see
         `rocketstore.StoreTransaction.commit_offsets`."""
         with consumer._use():
             blocking = await consumer._ready()
             await consumer._fetched()
-            return await self._run(lambda tx: tx.commit_offsets(blocking, upto))
+            return await self._run(
+                lambda tx: tx.commit_offsets(blocking, upto, allow_gap=allow_gap)
+            )
 
     async def commit(self) -> None:
         """Ends it: all of it counts from here on; see `rocketstore.StoreTransaction.commit`."""
@@ -90,6 +145,7 @@ class StoreTransaction:
 
     async def rollback(self) -> None:
         """Ends it without a trace."""
+        await self._let_consumers_be()
         await self._run(lambda tx: tx.rollback())
 
     async def __aenter__(self) -> Self:
@@ -102,7 +158,14 @@ class StoreTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._let_consumers_be()
         await self._run(lambda tx: tx.__exit__(kind, error, trace))
+
+    async def _let_consumers_be(self) -> None:
+        """Waits for fetches whose task was cancelled: a rollback takes their consumers back."""
+        fetches = [one._fetching for one in self._consumers if one._fetching is not None]
+        if fetches:
+            await asyncio.wait(fetches)
 
     async def _run(self, act: Callable[[rocketstore.StoreTransaction], T]) -> T:
         self._port.check()

@@ -14,7 +14,7 @@ from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, FencedError, StoreBehindError, StoreClosedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC, Change, Changing
 from rocketstore.services.transactions.commit_records import TOPIC as COMMITS
 from rocketstore.store import Mode, Store
 from rocketstore.values.arguments import YEAR_S, Listener, Progress
@@ -23,6 +23,10 @@ from rocketstore.values.durability import Durability
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from rocketstore._native.format.message import Message
     from rocketstore.engine.engine import Engine
     from rocketstore.replication.settings import Master, Replica
     from rocketstore.services.retention.rule import Retention
@@ -266,8 +270,20 @@ def _serve_delays(engine: WritingEngine) -> None:
 
         return roll(engine, below, most)
 
+    def is_waiting(message: Message) -> bool:
+        from rocketstore.services.delay import is_waiting
+
+        return is_waiting(engine, message)
+
+    def changing(changes: Sequence[Change]) -> AbstractContextManager[Changing]:
+        from rocketstore.services.delay import Changing
+
+        return Changing(engine, changes)
+
+    engine.delayed_puts.changing = changing
     engine.guests.hold("delayed messages", partial(needs_from, SCHEDULE_TOPIC))
     engine.guests.hold("timers", partial(needs_from, TIMER_TOPIC), roll)
+    engine.unique_ids.waits = is_waiting
     if not engine.config.deliver_delayed:
         return
 

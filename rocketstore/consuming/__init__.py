@@ -7,6 +7,8 @@ messages and hands them out. It uses:
         fetched and not handed out yet (`PolledBatch`).
     column_poll: the memory in which `poll_columns` builds its columns; it needs NumPy.
     chosen: what a caller gives: where a consumer begins, and the offsets of a `commit`.
+    reading: `Reading`, what the calls of one consumer have read without a gap: what a transaction may
+        commit.
     group_claims: `Claim`, which consumer owns a queue of a group.
     group_positions: `GroupPositions`, what one consumer claims, commits and gives back.
     commit_journal: `CommitJournal`, commits that RocketMQ's file does not hold yet.

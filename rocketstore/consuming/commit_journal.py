@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-__all__ = ["JOURNAL_BYTES", "CommitJournal", "Journal", "Moved", "journal_stamp", "mark_of"]
+__all__ = [
+    "JOURNAL_BYTES",
+    "CommitJournal",
+    "Journal",
+    "Moved",
+    "journal_stamp",
+    "mark_of",
+    "moves_in",
+    "moves_text",
+]
 
 #: Length of the file. A commit that does not fit goes into the JSON.
 JOURNAL_BYTES: Final = 256 << 10
@@ -40,6 +49,10 @@ MAGIC: Final = b"RSCOMIT2"
 HEAD: Final = struct.Struct("<8sIHHHHQQ")
 CHECKED_FROM: Final = 12
 ROOM: Final = BLOCK - HEAD.size
+#: Of a record: bytes of the key, queue id, what the JSON held (-1: nothing), what counts now; then the
+#: key. The sign that begins a text of them is no JSON.
+MOVED: Final = struct.Struct("<HIqq")
+TEXT_MAGIC: Final = b"\1"
 #: Blocks that a text names, a count, and bytes of what each says.
 NAMED_MAX: Final = 3
 SHOWN_MAX: Final = 100
@@ -137,9 +150,7 @@ class CommitJournal:
         """
         if self.failed or not self._begun or not self._usable:
             return False
-        text = json.dumps([list(one) for one in moved], ensure_ascii=False).encode(
-            "utf-8", "backslashreplace"
-        )
+        text = TEXT_MAGIC + moves_text(moved)
         taken = self._next - self._merged + -(-len(text) // ROOM)
         if taken >= JOURNAL_BYTES // BLOCK:  # one is kept for the note of the merge
             return False
@@ -276,12 +287,39 @@ def _place_of(number: int) -> int:
     return number * BLOCK % JOURNAL_BYTES
 
 
+def moves_text(moves: Iterable[Moved]) -> bytes:
+    """Rows in their binary form."""
+    parts: list[bytes] = []
+    for key, queue_id, was, now in moves:
+        name = key.encode("utf-8", "surrogatepass")
+        parts += (MOVED.pack(len(name), queue_id, -1 if was is None else was, now), name)
+    return b"".join(parts)
+
+
+def moves_in(data: bytes, at: int, most: int | None = None) -> tuple[list[Moved], int]:
+    """Rows from a place on, `most` of them at most, and the place after them. struct.error, ValueError: they
+    are none."""
+    moves: list[Moved] = []
+    while at < len(data) and len(moves) != most:
+        size, queue_id, was, now = MOVED.unpack_from(data, at)
+        begin, at = at + MOVED.size, at + MOVED.size + size
+        if at > len(data):
+            raise ValueError("a name that is cut")
+        name = data[begin:at].decode("utf-8", "surrogatepass")
+        moves.append(Moved(name, queue_id, None if was < 0 else was, now))
+    return moves, at
+
+
 def _moved(text: bytes) -> list[Moved]:
-    """The rows of a record; none where they are not what this module writes."""
+    """The rows of a record; none where they are not what this module writes, or release 0.2.0, which
+    wrote JSON."""
     try:
-        found: Any = parse_json(text, LIMITS["group_offsets"])
-        rows = [Moved(*row) for row in found]
-    except (TypeError, ValueError):
+        if text[:1] == TEXT_MAGIC:
+            rows, _ = moves_in(text, 1)
+        else:
+            found: Any = parse_json(text, LIMITS["group_offsets"])
+            rows = [Moved(*row) for row in found]
+    except (TypeError, ValueError, struct.error):
         return []
     return rows if all(map(_makes_sense, rows)) else []
 

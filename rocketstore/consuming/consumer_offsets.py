@@ -31,6 +31,7 @@ from rocketstore.consuming.commit_journal import CommitJournal, Journal, Moved, 
 from rocketstore.consuming.group_claims import Claim, GroupClaimedError
 from rocketstore.consuming.offset_tables import (
     MAX_OFFSET,
+    Rows,
     beyond_queues,
     document_in,
     entries_without_sense,
@@ -94,6 +95,7 @@ class ConsumerOffsets:
         #: changed, by the service that commits it.
         self.moving: Mapping[str, tuple[int, ...]] = {}
         # Groups by topic, those of any by None, and the table that they are in.
+        self._rows, self._merged_rows = Rows(), Rows()
         self._named: tuple[dict[str, object], dict[str | None, tuple[str, ...]]] = {}, {}
         #: Where the log is flushed, of a store that is open for writing.
         self.place: Callable[[], LogPlace | None] = lambda: None
@@ -128,7 +130,7 @@ class ConsumerOffsets:
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
         with self._turn():
-            return dict(offsets_of(self._table().get(f"{topic}@{group}")))
+            return dict(self._rows.offsets(f"{topic}@{group}", self._table()))
 
     def warn_of(self, topic: str, group: str) -> None:
         """Called when a consumer of the group begins: it starts over where the file holds no
@@ -340,10 +342,9 @@ class ConsumerOffsets:
             table = dict(self._table())
             changed: dict[tuple[str, int], int] = {}
             for key, queue_id, was, now in moves:
-                row = table.get(key)
-                held = row if isinstance(row, dict) else {}
-                if dict(offsets_of(held)).get(queue_id) == was:
-                    table[key] = {**held, str(queue_id): now}
+                if self._rows.offsets(key, table).get(queue_id) == was:
+                    row = table.get(key)
+                    table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
                     changed[key, queue_id] = now
             if changed:
                 self._add(table, changed, sync=False)
@@ -357,8 +358,11 @@ class ConsumerOffsets:
         self, table: dict[str, object], offsets: Mapping[tuple[str, int], int], *, sync: bool
     ) -> None:
         """Takes a table over that differs in these offsets, once they are in a file."""
-        base = {key: dict(offsets_of(self._merged.get(key))) for key, _ in offsets}
-        moved = [Moved(*place, base[place[0]].get(place[1]), now) for place, now in offsets.items()]
+        base = self._merged_rows.offsets
+        moved = [
+            Moved(key, queue_id, base(key, self._merged).get(queue_id), now)
+            for (key, queue_id), now in offsets.items()
+        ]
         if not self._journal.add(moved, sync=sync):
             self._replace(table)
             return

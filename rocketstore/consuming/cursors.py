@@ -41,7 +41,7 @@ _NO_QUEUE = (read.NO_MATCHED_LOGIC_QUEUE, read.NO_MESSAGE_IN_QUEUE)
 class Cursor:
     """How far one queue has been fetched, which may be ahead of what was handed out."""
 
-    __slots__ = ("committed", "floating", "position", "queue_id", "status")
+    __slots__ = ("began", "committed", "floating", "position", "queue_id", "reset_to", "status")
 
     def __init__(
         self, queue_id: int, position: int, *, floating: bool, committed: int | None
@@ -52,6 +52,8 @@ class Cursor:
         # minimum.
         self.floating = floating
         self.committed = committed
+        # Where it began, and where a reset has taken it: what lies before is skipped by wish.
+        self.began, self.reset_to = position, 0
         self.status = read.FOUND
 
 
@@ -148,6 +150,7 @@ class QueueCursors:
             self.place(
                 cursor, offset if stored is None else stored, time_ms if stored is None else None
             )
+            cursor.began = cursor.position
             self._by_id[queue_id] = cursor
             self._order.append(cursor)
         return bool(new)
@@ -350,7 +353,7 @@ class QueueCursors:
         if cursor.floating or self._reset == "earliest":
             cursor.position = minimum
         elif self._reset == "latest":
-            cursor.position = maximum
+            cursor.position = cursor.reset_to = maximum
         elif not minimum <= cursor.position <= maximum:
             error = OffsetOutOfRangeError(cursor.position, minimum, maximum, cursor.status)
             error.topic, error.queue_id = self._topic, cursor.queue_id

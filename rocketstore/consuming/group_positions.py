@@ -88,21 +88,21 @@ class GroupPositions:
         for cursor in cursors:
             cursor.committed = changed.get(cursor.queue_id, cursor.committed)
 
-    def chosen(
-        self, cursors: QueueCursors, reader: Reader, offsets: Mapping[int, int] | None
-    ) -> dict[int, int]:
-        """The offsets that a transaction is to store, by default the positions of the consumer.
+    @property
+    def now(self) -> dict[int, int]:
+        """Queue offsets by queue id, as they are stored now."""
+        return self._offsets.get(self._topic, self._group)
+
+    def check(self, reader: Reader, offsets: Mapping[int, int]) -> None:
+        """Before a transaction stores these offsets.
 
         Raises:
             OffsetOutOfRangeError: an offset is beyond the end of its queue.
             StoreReadOnlyError: the store stores none.
         """
         self._offsets.check_writable()
-        if offsets is None:
-            offsets = {cursor.queue_id: cursors.handed(cursor) for cursor in cursors}
         for queue_id, position in offsets.items():
             self._implied_end(reader, queue_id, position)
-        return dict(offsets)
 
     def release(self) -> None:
         """Gives the claim back."""

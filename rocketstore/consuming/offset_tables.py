@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BELIEVED_MAX",
     "MAX_OFFSET",
+    "Rows",
     "beyond_queues",
     "document_in",
     "entries_without_sense",
@@ -229,3 +230,18 @@ def offsets_of(row: object) -> Iterator[tuple[int, int]]:
             continue
         if int(queue_id) < 1 << 31 and type(offset) is int and 0 <= offset <= MAX_OFFSET:
             yield int(queue_id), offset
+
+
+class Rows:
+    """Offsets of the rows that were asked for, read once: a row is replaced, never changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, dict[int, int]]] = {}
+
+    def offsets(self, key: str, table: Mapping[str, object]) -> dict[int, int]:
+        """Next offsets by queue id, not to be changed."""
+        row = table.get(key)
+        known = self._known.get(key)
+        if known is None or known[0] is not row:
+            known = self._known[key] = row, dict(offsets_of(row))
+        return known[1]

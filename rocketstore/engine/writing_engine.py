@@ -65,7 +65,8 @@ class WritingEngine(Engine):
         self._queues = parts.queues
         self._segments = parts.log
         self._dispatcher = parts.dispatcher
-        self._writers: dict[tuple[str, int], NativeWriter] = {}
+        #: What `plain_writer` has given.
+        self.plain_writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests(opened.guard.ending)
         self.delayed_puts = DelayedPuts(
             *(self.config.delay_level_ms, self.queue_state, write.clock.now_ms),
@@ -131,7 +132,7 @@ class WritingEngine(Engine):
     def plain_writer(self, topic: str, queue_id: int) -> NativeWriter:
         """The native writer that `put_message` uses, one for each queue."""
         key = (topic, queue_id)
-        writer = self._writers.get(key)
+        writer = self.plain_writers.get(key)
         if writer is None:
             state = self.queue_state(topic, queue_id)
             writer = NativeWriter(
@@ -145,8 +146,9 @@ class WritingEngine(Engine):
                 born_host=self.config.store_host,
                 reserved=None,
                 to_ms=timestamp_ms,
+                delays=self.delayed_puts,
             )
-            self._writers[key] = writer
+            self.plain_writers[key] = writer
         return writer
 
     def wait_flushed(self, end_offset: int, limit_ms: int | None) -> None:

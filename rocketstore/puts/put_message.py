@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
+from rocketstore._native.append.put_result import as_waiting
 from rocketstore._native.format.codec import encode_properties, pack_host
 from rocketstore._native.put import put_message as native
 from rocketstore.errors import MessageRejectedError
@@ -100,7 +101,7 @@ def put_message(
     asked = (delay_level, deliver_at, deliver_after)
     delay = _delay(engine.delayed_puts, topic, fields, sys_flag, asked)
     if delay is not None:
-        delay.check(expected, None)
+        delay.check(expected)
         topic, queue_id = _keep(delay, topic, queue_id, fields)
     encoded = encode_properties(fields)
     check_numbers(topic, fields)
@@ -129,7 +130,7 @@ def put_message(
             engine.write.put_states.settle(lights)
     if delay is not None:
         delay.note()
-    return result
+    return as_waiting(result, delay, fields.get("UNIQ_KEY"))
 
 
 def _keep(delay: Delay, topic: str, queue_id: int, fields: dict[str, str]) -> tuple[str, int]:

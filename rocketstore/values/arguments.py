@@ -38,6 +38,8 @@ __all__ = [
     "YEAR_S",
     "Listener",
     "Progress",
+    "Row",
+    "Wait",
     "at_most",
     "one_of",
     "seconds",
@@ -48,6 +50,10 @@ __all__ = [
 
 #: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) of a message that arrived.
 Listener: TypeAlias = Callable[[str, int, int, int, int], None]
+#: A message on its way to the log: topic, queue id, flag, sys flag, born time in ms, property text, body.
+Row: TypeAlias = tuple[str, int, int, int, int, bytes, bytes]
+#: Its delay, and its unique id.
+Wait: TypeAlias = tuple[object, str | None]
 #: (what, done bytes, total bytes) while a long step goes on.
 Progress: TypeAlias = Callable[[str, int, int], object]
 
@@ -62,8 +68,8 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
         TypeError: not a whole number.
         ValueError: below `low` or above `high`.
     """
-    number = None
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+    number = value if type(value) is int else None  # the look at a protocol takes its time
+    if number is None and isinstance(value, SupportsIndex) and not isinstance(value, bool):
         with contextlib.suppress(TypeError):  # of an array of several
             number = operator.index(value)
     if number is None:
@@ -80,7 +86,9 @@ def seconds(name: str, value: object) -> float:
     Raises:
         TypeError: no number. ValueError: NaN.
     """
-    if not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
+    if isinstance(value, int | float):
+        pass  # the look at a protocol takes its time
+    elif not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
         raise TypeError(f"{name} = {value!r}: expected a number of seconds")
     number = float(value)
     if math.isnan(number):

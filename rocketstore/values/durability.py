@@ -6,7 +6,7 @@ import ipaddress
 import operator
 import re
 from collections.abc import Sequence
-from typing import Literal, SupportsIndex, get_args
+from typing import Final, Literal, SupportsIndex, get_args
 
 from rocketstore.errors import ConfigError
 
@@ -40,13 +40,16 @@ Durability = Literal[
 ]
 
 
+DURABILITIES: Final[tuple[Durability, ...]] = get_args(Durability)
+
+
 def durability_of(value: object) -> Durability:
     """Checks that `value` names a promise, and gives it as a plain text.
 
     Raises:
         ConfigError: it names none.
     """
-    for known in get_args(Durability):
+    for known in DURABILITIES:
         if isinstance(value, str) and value == known:
             found: Durability = "replicas(2)" if known == "replicas" else known
             return found
@@ -93,6 +96,8 @@ def queue_ids_of(queue_id: int | None, queues: int | None) -> Sequence[int]:
 
 def _number(name: str, value: object, low: int, high: int) -> int:
     """A whole number in [low, high]; a bool is none, whatever Python says."""
+    if type(value) is int and low <= value <= high:
+        return value  # the look at a protocol takes its time
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         number = operator.index(value)
         if low <= number <= high:

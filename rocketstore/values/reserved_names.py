@@ -74,6 +74,7 @@ RESERVED_PROPERTIES: Mapping[str, str] = {
     ),
 }
 
+_OF_DELAYS = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 #: Properties that an application chooses, by an argument of `put`.
 _OF_APPLICATIONS = ("TAGS", "KEYS", "__SHARDINGKEY")
 #: Where a message waited before it was delivered: of copies and ends of delayed messages. `put`
@@ -89,10 +90,9 @@ def of_one_store(name: str) -> bool:
 
 
 def refused_in_transaction(name: str) -> str | None:
-    """Why a message of a transaction cannot have this property, and what to do instead; None: it
-    can."""
-    if name == "DELAY":
-        return "it cannot be delayed; put_message takes a delayed message outside the transaction"
+    """Why a half message cannot have this property, and what to do instead; None: it can."""
+    if name in _OF_DELAYS:
+        return "it cannot be delayed; `store.transaction()` puts delayed messages"
     return RESERVED_PROPERTIES.get(name)
 
 

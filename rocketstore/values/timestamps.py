@@ -6,7 +6,7 @@ import datetime
 import operator
 from typing import SupportsIndex
 
-__all__ = ["Timestamp", "timestamp_ms"]
+__all__ = ["Timestamp", "moment_of", "timestamp_ms"]
 
 
 #: What the public functions take as a point in time.
@@ -14,6 +14,14 @@ Timestamp = int | datetime.datetime
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+def moment_of(ms: int) -> datetime.datetime:
+    """The time of milliseconds since 1970; the last one that there is for a later one."""
+    try:
+        return _EPOCH + ms * _MILLISECOND
+    except OverflowError:
+        return datetime.datetime.max.replace(tzinfo=datetime.UTC)
 
 
 def timestamp_ms(name: str, value: object) -> int:
@@ -31,7 +39,8 @@ def timestamp_ms(name: str, value: object) -> int:
                 "use an aware datetime such as datetime.now(timezone.utc)"
             )
         return (value - _EPOCH) // _MILLISECOND
-    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+    # The look at a protocol takes its time.
+    if type(value) is not int and (not isinstance(value, SupportsIndex) or isinstance(value, bool)):
         raise TypeError(
             f"{name} = {value!r}: expected milliseconds since 1970 as an int, or an aware datetime"
         )

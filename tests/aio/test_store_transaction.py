@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore.aio
-from rocketstore import TransactionBusyError, TransactionSettledError
+from rocketstore import OffsetGapError, TransactionBusyError, TransactionSettledError
 from tests.aio.loops import open_small
 
 BIG = {"commit_log_file_size_bytes": 1 << 16}
@@ -71,3 +71,44 @@ async def test_an_end_is_one_and_so_is_its_with(tmp_path: Path) -> None:
         with pytest.raises(TransactionSettledError, match="rollback cannot follow"):
             await tx.rollback()
         assert len([m async for m in store.consumer("out")]) == 1
+
+
+async def test_what_a_transaction_read_comes_again_after_a_rollback(tmp_path: Path) -> None:
+    async with open_small(tmp_path, **BIG) as store:
+        for n in range(5):
+            await store.writer("in").put(b"%d" % n)
+        async with store.consumer("in", group="work") as consumer:
+            with pytest.raises(ZeroDivisionError):
+                async with store.transaction() as tx:
+                    assert len(await tx.consume(consumer, 2)) == 2
+                    assert len(await tx.consume(consumer, 1)) == 1
+                    raise ZeroDivisionError
+            assert consumer.positions == {0: 0}
+
+            begun = asyncio.Event()
+
+            async def waits() -> None:
+                async with store.transaction() as tx:
+                    assert len(await tx.consume(consumer)) == 5
+                    begun.set()
+                    await tx.consume(consumer, timeout_s=None)
+
+            task = asyncio.create_task(waits())
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert consumer.positions == {0: 0}
+            await consumer.poll(1)
+            await consumer.poll(1)
+            async with store.transaction() as tx:
+                with pytest.raises(OffsetGapError):
+                    await tx.commit_offsets(consumer)
+                with pytest.raises(OffsetGapError):
+                    await tx.consume(consumer)
+                await consumer.rewind()
+                for message in await tx.consume(consumer):
+                    await tx.put("out", message.body)
+        async with store.consumer("in", group="work") as consumer:
+            assert await consumer.poll() == []
+        assert [m.body async for m in store.consumer("out")] == [b"%d" % n for n in range(5)]

@@ -234,16 +234,38 @@ def test_power_may_take_any_block_that_no_sync_had_covered(
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "[[1]]", '[["a@b", -1, null, 3]]', '[["a@b", 0, null, 1e3]]', "[" * 5000]
+    "text",
+    [
+        *(b"5", b"[[1]]", b'[["a@b", -1, null, 3]]', b'[["a@b", 0, null, 1e3]]', b"[" * 5000),
+        *(b"\1", b"\1short", b"\1" + bytes(21), b"\1\xff\xff" + bytes(40)),
+        b"\1" + commit_journal.MOVED.pack(3, 0, -1, 1 << 62) + b"a@",
+        b"\1" + commit_journal.MOVED.pack(3, 0, -1, -5) + b"a@b",
+        b"\1" + commit_journal.MOVED.pack(3, 0, -1, 5) + b"a\xffb",
+    ],
 )
 def test_a_journal_of_another_hand_is_no_fault(
-    layout: StoreLayout, text: str, monkeypatch: pytest.MonkeyPatch, offsets: ConsumerOffsets
+    layout: StoreLayout, text: bytes, monkeypatch: pytest.MonkeyPatch, offsets: ConsumerOffsets
 ) -> None:
     commit(offsets, 1)
-    monkeypatch.setattr("rocketstore.consuming.commit_journal.json.dumps", lambda *_, **__: text)
+    monkeypatch.setattr(commit_journal, "TEXT_MAGIC", b"")
+    monkeypatch.setattr(commit_journal, "moves_text", lambda _: text)
     commit(offsets, 3)
     monkeypatch.undo()
     assert stored(layout) == 1
+
+
+def test_what_release_0_2_wrote_counts(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records were lists of JSON."""
+    offsets = loaded(layout)
+    commit(offsets, 1)
+    text = b'[["orders@billing", 0, 1, 7]]'
+    monkeypatch.setattr(commit_journal, "TEXT_MAGIC", b"")
+    monkeypatch.setattr(commit_journal, "moves_text", lambda _: text)
+    commit(offsets, 3)
+    monkeypatch.undo()
+    assert stored(layout) == 7
 
 
 def test_what_rocketmq_stored_in_between_counts(layout: StoreLayout) -> None:

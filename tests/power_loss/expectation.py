@@ -61,6 +61,8 @@ class Expectation:
     ahead: dict[str, list[int]] = field(default_factory=dict)
     #: Of each transaction: its messages, as (queue, number), and its offsets.
     transactions: list[tuple[list[tuple[str, int]], dict[str, int]]] = field(default_factory=list)
+    #: Of each of them: the id of what it has wait, and the id that it cancels.
+    timers: list[tuple[str, str | None]] = field(default_factory=list)
     #: Body of each delayed message → where its record ends, -1 before its put returned.
     late: dict[str, int] = field(default_factory=dict)
     #: Bodies of those that were cancelled → where the record that says so ends, -1 before that returned.
@@ -126,7 +128,7 @@ class Expectation:
         self.offsets = {name: [offset] for name, offset in mark["offsets"].items()}
         self.offsets_in_system = {name: [*held] for name, held in self.offsets.items()}
         self.ahead = {}
-        self.transactions = []
+        self.transactions, self.timers = [], []
 
     def _closed(self, mark: dict[str, Any]) -> None:
         self._promise("disk", mark["end"])
@@ -154,6 +156,7 @@ class Expectation:
     def _transacting(self, mark: dict[str, Any]) -> None:
         puts = [(queue, number) for queue, number in mark["puts"]]
         self.transactions.append((puts, mark["offsets"]))
+        self.timers.append((mark["timer"], mark["ended"]))
         self._committing({"offsets": mark["offsets"], "durability": "disk"})
 
     def _transacted(self, mark: dict[str, Any]) -> None:

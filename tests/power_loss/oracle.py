@@ -261,12 +261,19 @@ def check_transactions(store: Store, expected: Expectation, messages: list[Messa
     """All of a transaction is there, offsets as well, or nothing of it."""
     there = {(f"{message.topic}/{message.queue_id}", message.queue_offset) for message in messages}
     stored = stored_offsets(store)
-    for puts, offsets in expected.transactions:
+    waits = {one.unique_id for one in store.delayed} if expected.transactions else set()
+    wanted = set()
+    for (puts, offsets), (timer, ended) in zip(expected.transactions, expected.timers, strict=True):
         found = [tuple(put) in there for put in puts]
         check(all(found) or not any(found), f"transaction of {puts}: {found} are there")
         for name, offset in offsets.items():
             done = stored.get(name, -1) >= offset
             check(not puts or done == found[0], f"{name} {offset}: stored {done}, puts {found[0]}")
+        if all(found):
+            wanted |= {timer}
+            wanted -= {ended}
+    known = {timer for timer, _ in expected.timers}
+    check(waits & known == wanted, f"{sorted(map(str, waits & known))} wait, not {sorted(wanted)}")
 
 
 def stored_offsets(store: Store) -> dict[str, int]:

@@ -26,6 +26,9 @@ from tests.power_loss.oracle import leave, quiet, stored_offsets
 from tests.power_loss.small_steps import small_steps
 from tests.support.small_store import dispatched, engine_of, parts
 
+#: A time that no run waits for.
+FAR = datetime.timedelta(days=300)
+
 __all__ = ["Run"]
 
 
@@ -81,6 +84,7 @@ class Run:
             offsets=stored_offsets(store),
         )
         self.numbers: dict[tuple[str, int], int] = {}
+        self.timer: str | None = None  # what waits of the last transaction of this life
         return store
 
     def close(self) -> None:
@@ -218,10 +222,12 @@ class Run:
             self.mark("committed", offsets=offsets, durability=durability)
 
     def transact(self, sizes: list[int], *, group: str | None, durability: Durability) -> None:
-        """A group takes some messages, and what comes of them is put with its offset."""
+        """A group takes some messages, and what comes of them is put with its offset. One message waits
+        for long; that of the transaction before is cancelled, at times."""
+        timer = f"{self.life}-{self.numbers.get(('later', 0), 0)}"
         with self.store.consumer("in", group=group) as consumer:
             with self.store.transaction(durability=durability) as tx:
-                taken = consumer.poll(max_messages=len(sizes)) if group else []
+                taken = tx.consume(consumer, max_messages=len(sizes)) if group else []
                 puts: list[tuple[str, int, int]] = []
                 for size in sizes:
                     topic, queue_id = self.rng.choice((("out", 0), ("out", 1), ("log", 0)))
@@ -230,10 +236,17 @@ class Run:
                     body = body_of(self.life, number, size)
                     named = {"tags": tags_of(number), "keys": keys_of(number)}
                     tx.put(topic, body, queue_id=queue_id, **named)  # type: ignore[arg-type]
+                tx.put("later", b"", unique_id=timer, deliver_after=FAR)
+                ended = self.timer if self.timer and self.rng.random() < 0.5 else None
+                if ended is not None:
+                    assert tx.cancel(ended)
                 offsets = tx.commit_offsets(consumer) if taken else {}
                 named_offsets = {f"{group} in/{q}": at for q, at in offsets.items()}
                 queues = [[f"{topic}/{queue_id}", number] for topic, queue_id, number in puts]
-                self.mark("transacting", puts=queues, offsets=named_offsets)
+                about = {"timer": timer, "ended": ended}
+                self.mark("transacting", puts=queues, offsets=named_offsets, **about)
+            self.timer = timer
+            self.numbers["later", 0] = self.numbers.get(("later", 0), 0) + 1
             self.mark("transacted", offsets=named_offsets)
         if durability == "disk" or offsets:
             self.mark("flushed", end=self.store.flushed_offset)

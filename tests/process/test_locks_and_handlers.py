@@ -184,7 +184,7 @@ def test_smaller_locks_that_a_handler_comes_inside_of(tmp_path: Path) -> None:
 def test_a_handler_gives_a_group_back_inside_a_commit(store: Store) -> None:
     """As SIGTERM's handler does that closes the consumer: what was interrupted stores all or says that it stores
     nothing. A commit of the handler's own is refused, not lost."""
-    for _ in range(4):
+    for _ in range(8):
         store.writer("t").put_batch([b"x"] * 20)
     consumer = store.consumer("t", group="g")
     stored: Any = engine_of(store).offsets

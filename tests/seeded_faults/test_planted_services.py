@@ -20,22 +20,18 @@ FAULTS = (
             f"{TRANSACTIONS}/commits.py",
             (
                 (
-                    """        rows = Rows()
-        rows.add(
-            *(self._engine.plain_writer(TOPIC, 0), record.body(), None, None, None, 0, None, None)
-        )
-        for number, copy in enumerate(record.copies):
-            add_copy(rows, self._engine, copy, f"{record.id}.{number}")
+                    """            add_copy(rows, self._engine, row)
         put = rows.put("memory", None)
 """,
-                    """        rows = Rows()
-        for number, copy in enumerate(record.copies):
-            add_copy(rows, self._engine, copy, f"{record.id}.{number}")
-        if record.copies:
-            rows.put("memory", None)
+                    """            add_copy(rows, self._engine, row)
+        behind = Rows()
+        for copy in new:
+            add_copy(behind, self._engine, copy.row)
+        if new:
+            behind.put("memory", None)
         rows = Rows()
-        rows.add(
-            *(self._engine.plain_writer(TOPIC, 0), record.body(), None, None, None, 0, None, None)
+        rows.take(
+            self._engine.plain_writer(TOPIC, 0), (TOPIC, 0, 0, 0, now_ms, b"", record.body())
         )
         put = rows.put("memory", None)
 """,
@@ -48,7 +44,7 @@ FAULTS = (
         Fault(
             "copies_are_put_without_a_look",
             f"{TRANSACTIONS}/commits.py",
-            (('                if f"{record.id}.{number}" not in there\n', ""),),
+            ((" if name_in(row) not in there", ""),),
         ),
         TOGETHER,
     ),
@@ -56,7 +52,7 @@ FAULTS = (
         Fault(
             "older_offsets_replace_newer_ones",
             "rocketstore/consuming/consumer_offsets.py",
-            (("if dict(offsets_of(held)).get(queue_id) == was:", "if True:"),),
+            (("if self._rows.offsets(key, table).get(queue_id) == was:", "if True:"),),
         ),
         TOGETHER,
     ),

@@ -1,7 +1,6 @@
 """The end of the commit log for one process: the append lock, the positions, waiting for the disk.
 
-`Log` decides no policy: when a segment, room or an answer to "may I?" is needed it asks its owner
-(`rocketstore.log.commitlog.commit_log.CommitLog`) and tries again.
+`Log` decides no policy: it asks its owner (`log.commitlog.commit_log.CommitLog`), and tries again.
 """
 
 cimport cython
@@ -23,10 +22,10 @@ from rocketstore._native.sync.durations cimport Durations
 from rocketstore._native.append.copies cimport Copies, copies_of, line_of, machines, not_on_disk
 from rocketstore._native.append.group_commit cimport BUSY, FAILED, IDLE, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
-    FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw, raw_call,
+    FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw, raw_call, UNEXPECTED,
 )
 from rocketstore._native.append.segment_descriptor cimport describe
-from rocketstore._native.append.too_large cimport refuse, refuse_size
+from rocketstore._native.append.too_large cimport refuse, refuse_offset, refuse_size
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.queue_positions cimport QueueState
@@ -355,6 +354,8 @@ cdef class Log:
         """What an append that did not happen needs before it is tried again."""
         if status == RS_RECORD_TOO_LARGE and call is not NULL:
             refuse_size(call)
+        elif <int>status == UNEXPECTED:
+            refuse_offset(call)
         elif status == RS_END_OF_FILE:
             self.owner.next_segment()
         elif status == RS_FULL:

@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
+from rocketstore._native.format.csrc_atomic cimport rs_load_int64
 from rocketstore._native.format.csrc cimport (
     RS_STATUS_COUNT, rs_appended, rs_log, rs_log_append, rs_log_append_batch, rs_log_append_lights,
     rs_log_append_messages, rs_log_append_raw, rs_log_owns, rs_log_take_back, rs_message,
@@ -16,6 +17,7 @@ cdef enum:
     REFUSED = RS_STATUS_COUNT
     FAULTED = RS_STATUS_COUNT + 1
     UNREAD = RS_STATUS_COUNT + 2
+    UNEXPECTED = RS_STATUS_COUNT + 3  # a message would not get its queue offset, nothing was appended
 
 cdef enum:
     MAX_LIGHTS = 256
@@ -36,14 +38,33 @@ cdef struct append_call:
     rs_queue_state **queues  # of messages that have nothing in common; NULL: all go to `queue`
     size_t count
     int64_t *offsets
+    const int64_t *expected  # of messages: the queue offset that each has to get, -1: any; NULL: all any
+    size_t refused           # the first that would get another one, `following`
+    int64_t following
     int64_t now_ms
     rs_appended *appended
     rs_status status
 
 
+cdef inline bint unexpected(append_call *call) noexcept nogil:
+    """Whether a message would get another queue offset than it has to."""
+    cdef size_t i, j
+    for i in range(call.count if call.expected is not NULL else 0):
+        if call.expected[i] < 0:
+            continue
+        call.refused, call.following = i, rs_load_int64(&call.queues[i].next_offset)
+        for j in range(i):
+            call.following += call.queues[j] == call.queues[i]
+        if call.following != call.expected[i]:
+            return True
+    return False
+
+
 cdef inline void append_work(void *given) noexcept nogil:
     cdef append_call *call = <append_call *>given
-    if call.queues is not NULL:
+    if call.queues is not NULL and unexpected(call):
+        call.status = <rs_status>UNEXPECTED
+    elif call.queues is not NULL:
         call.status = rs_log_append_messages(call.log, call.message, call.queues, call.count,
                                              call.now_ms, call.offsets, call.appended)
     elif call.bodies is not NULL:

@@ -19,6 +19,8 @@ cdef class PutResult:
     cdef readonly int64_t queue_offset
     cdef readonly int64_t store_timestamp_ms
     cdef readonly int64_t count
+    cdef int64_t due_ms  # when it will be delivered, of a delayed message; else 0
+    cdef readonly object id
     cdef readonly int32_t queue_id
     cdef short level
     cdef short again  # whether it is about a message that was there before
@@ -33,5 +35,7 @@ cdef class PutResult:
 cpdef PutResult nothing_put(object durability, int32_t queue_id=*)
 
 
+# The result of a message that waits: until when, by its `Delay`, and its id.
+cdef PutResult waiting(PutResult result, object delay, object unique_id)
 cdef PutResult put_result(const rs_appended *appended, int32_t queue_id, int64_t count, int level,
                           const rs_host *store_host)

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from datetime import datetime
 from typing import final
 
 from rocketstore.values.durability import Durability
@@ -18,7 +19,11 @@ def restore_put_result(
     rows: bytes | None = None,
     ids: bytes | None = None,
     duplicate: bool = False,
+    due_ms: int = 0,
+    id: str | None = None,
 ) -> PutResult: ...
+def as_waiting(result: PutResult, delay: object, unique_id: str | None) -> PutResult: ...
+def as_met(results: list[PutResult], level: int) -> None: ...
 def as_duplicate(result: PutResult) -> PutResult: ...
 
 @final
@@ -30,6 +35,9 @@ class PutResult:
     number in it, `store_timestamp_ms` is the time at which the store stored it. For a batch they
     are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
     them, in the order in which they were given.
+
+    `id` is the unique id of a message, by which `store.delayed` cancels one that waits; None without
+    one. Of a message that waits, the place is where it waits.
     """
 
     @property
@@ -44,6 +52,12 @@ class PutResult:
     def store_timestamp_ms(self) -> int: ...
     @property
     def count(self) -> int: ...
+    @property
+    def id(self) -> str | None: ...
+    @property
+    def due_time(self) -> datetime | None:
+        """When a delayed message is delivered; None of a message that does not wait."""
+
     @property
     def duplicate(self) -> bool:
         """Whether the put had the `unique_id` of a message that was there, which this is about: nothing was stored."""

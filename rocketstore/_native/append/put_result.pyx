@@ -8,6 +8,8 @@ from libc.string cimport memcpy, memset
 
 from rocketstore._native.format.csrc cimport rs_appended, rs_host, rs_message_id_encode, rs_span
 
+from rocketstore.values.timestamps import moment_of
+
 cdef extern from *:
     """
     #define rs_name(type, name) (((PyTypeObject *)(type))->tp_name = (name))
@@ -56,12 +58,20 @@ cdef class PutResult:
     number in it, `store_timestamp_ms` is the time at which the store stored it. For a batch they
     are those of its first message; `physical_offsets`, `queue_offsets` and `queue_ids` give all of
     them, in the order in which they were given.
+
+    `id` is the unique id of a message, by which `store.delayed` cancels one that waits; None without
+    one. Of a message that waits, the place is where it waits.
     """
 
     @property
     def duplicate(self):
         """Whether the put had the `unique_id` of a message that was there, which this is about: nothing was stored."""
         return self.again != 0
+
+    @property
+    def due_time(self):
+        """When a delayed message is delivered; None of a message that does not wait."""
+        return moment_of(self.due_ms) if self.due_ms else None
 
     @property
     def size(self):
@@ -136,6 +146,7 @@ cdef class PutResult:
     def __repr__(self):
         many = f", count={self.count}" if self.count != 1 else ""
         again = ", duplicate=True" if self.duplicate else ""
+        again += f", due_time={self.due_time}" if self.due_ms else ""
         return (f"PutResult(physical_offset={self.physical_offset}, queue_id={self.queue_id}, "
                 f"queue_offset={self.queue_offset}{many}, size={self.size}, "
                 f"durability={self.durability!r}{again})")
@@ -153,7 +164,7 @@ cdef class PutResult:
         return (restore_put_result, (
             self.physical_offset, self.end_offset, self.queue_id, self.queue_offset,
             self.store_timestamp_ms, self.count, self.level, host, self.offsets, self.rows,
-            self.ids, self.duplicate))
+            self.ids, self.duplicate, self.due_ms, self.id))
 
 
 cdef bint is_column(bytes column, object size, object count):
@@ -164,7 +175,7 @@ cdef bint is_column(bytes column, object size, object count):
 def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queue_id,
                        int64_t queue_offset, int64_t store_timestamp_ms, int64_t count, int level,
                        bytes store_host not None, bytes offsets, bytes rows=None,
-                       bytes ids=None, bint duplicate=False):
+                       bytes ids=None, bint duplicate=False, int64_t due_ms=0, object id=None):
     """What PutResult.__reduce__ says, back as a PutResult."""
     cdef PutResult result = PutResult.__new__(PutResult)
     # As Python numbers: 8 * count of a count from elsewhere may not fit 64 bits.
@@ -181,14 +192,34 @@ def restore_put_result(int64_t physical_offset, int64_t end_offset, int32_t queu
     result.count = count
     result.level = <short>level
     result.offsets, result.rows, result.ids = offsets, rows, ids
-    result.again = duplicate
+    result.again, result.due_ms, result.id = duplicate, due_ms, id
     set_host(&result.store_host, store_host)
     return result
 
 
 def as_duplicate(PutResult result not None):
     """The result of a put that found the message of this one."""
-    return restore_put_result(*result.__reduce__()[1][:11], duplicate=True)
+    fields = result.__reduce__()[1]
+    return restore_put_result(*fields[:11], True, *fields[12:])
+
+
+cdef PutResult waiting(PutResult result, object delay, object unique_id):
+    result.id = unique_id
+    if delay is not None:
+        result.due_ms = delay.due_ms or result.store_timestamp_ms + delay.span_ms
+    return result
+
+
+def as_waiting(PutResult result not None, object delay, object unique_id):
+    """The same, for Python."""
+    return waiting(result, delay, unique_id)
+
+
+def as_met(list results not None, int level):
+    """Notes the promise that is met of them."""
+    cdef PutResult result
+    for result in results:
+        result.level = <short>max(<int>result.level, level)
 
 
 rs_name(PutResult, "rocketstore.PutResult")  # for pickles, help and tracebacks

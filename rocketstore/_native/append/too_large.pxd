@@ -4,15 +4,25 @@ from libc.stdint cimport int64_t
 
 from rocketstore._native.append.guarded_append cimport UNREAD, append_call
 from rocketstore._native.format.csrc cimport (
-    RS_BLANK_SIZE_MIN, RS_PROPERTIES_TOO_LARGE, RS_RECORD_TOO_LARGE, rs_log_record_max,
+    RS_BLANK_SIZE_MIN, RS_PROPERTIES_TOO_LARGE, RS_RECORD_TOO_LARGE, rs_log_record_max, rs_message,
     rs_record_size, rs_status,
 )
 from rocketstore._native.os.sigbus_guard cimport raise_no_body
 
-from rocketstore.errors import MessageTooLargeError, PropertiesTooLargeError, RocketStoreError
+from rocketstore.errors import (
+    MessageTooLargeError, PropertiesTooLargeError, QueueOffsetMismatchError, RocketStoreError,
+)
 
 cdef enum:
     WRITE_BUFFER_MAX = 1 << 30
+
+
+cdef inline int refuse_offset(append_call *call) except -1:
+    """Says which queue offset a message would get in place of the one that it has to."""
+    cdef const rs_message *message = &call.message[call.refused]
+    cdef bytes topic = (<const char *>message.topic.bytes)[:message.topic.size]
+    raise QueueOffsetMismatchError(
+        topic.decode(), message.queue_id, call.expected[call.refused], call.following)
 
 
 cdef inline int refuse_size(append_call *call) except -1:

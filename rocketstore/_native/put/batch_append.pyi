@@ -5,7 +5,7 @@ from typing import Any, final
 from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.put.string_rows import Strings
 from rocketstore._native.put.writer import Writer
-from rocketstore.values.arguments import Body
+from rocketstore.values.arguments import Body, Row, Wait
 from rocketstore.values.durability import Durability
 from rocketstore.values.timestamps import Timestamp
 
@@ -26,7 +26,14 @@ class Rows:
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
         deliver_after: datetime.timedelta | None = None,
+        unique_id: str | None = None,
+        name: str | None = None,
     ) -> None: ...
+    def take(
+        self, writer: Writer, row: Row, wait: Wait | None = None, expected: int | None = None
+    ) -> None: ...
+    def last(self) -> tuple[Row, Wait | None]: ...
+    def results(self, first: int) -> list[PutResult]: ...
     def put(self, durability: Durability | None, timeout_s: float | None) -> PutResult: ...
 
 def put_columns(

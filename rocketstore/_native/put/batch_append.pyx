@@ -5,7 +5,7 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from rocketstore._native.append.appender cimport Log, record_max
@@ -16,13 +16,14 @@ from rocketstore._native.format.csrc cimport (
 )
 from rocketstore._native.append.guarded_append cimport append_call
 from rocketstore._native.put.property_builder cimport (
-    Text, selectable, text_free, text_keys, text_named, text_properties, text_start, text_tags,
+    Text, selectable, text_free, text_keys, text_named, text_properties, text_span, text_start,
+    text_tags, text_unique_id, id_in,
 )
-from rocketstore._native.append.put_result cimport PutResult, put_result
+from rocketstore._native.append.put_result cimport PutResult, put_result, waiting
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.put.string_rows cimport RowText, Strings, describe_own, reject_row, row_of
 from rocketstore._native.sync.futex cimport now_ns
-from rocketstore._native.put.writer cimport Writer
+from rocketstore._native.put.writer cimport Writer, bytes_span
 
 from rocketstore.errors import (
     MessageRejectedError, MessageTooLargeError, PropertiesTooLargeError, RocketStoreError,
@@ -39,7 +40,7 @@ cdef enum:
 @cython.auto_pickle(False)
 cdef class Rows:
     def __cinit__(self):
-        self.kept, self.delays = [], []
+        self.kept, self.notes, self.wanted = [], [], {}
 
     def __dealloc__(self):
         PyMem_RawFree(self.messages)
@@ -61,8 +62,9 @@ cdef class Rows:
         return 0
 
     def add(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
-            delay_level=None, deliver_at=None, deliver_after=None):
-        """One more, checked as a put checks it. What it points at is kept."""
+            delay_level=None, deliver_at=None, deliver_after=None, unique_id=None, name=None):
+        """One more, checked as a put checks it. What it points at is kept. `name`: its place in a
+        transaction."""
         cdef Text text
         cdef rs_message *message
         cdef QueueState queue = writer.pick(shard_key)
@@ -74,10 +76,19 @@ cdef class Rows:
         text_start(&text)
         try:
             writer.fill(message, queue, flag, born_time)
-            writer.describe(message, &text, tags, keys, properties, shard_key)
+            if unique_id is None and name is None:
+                writer.describe(message, &text, tags, keys, properties, shard_key)
+            else:
+                writer.describe_more(message, &text, tags, keys, properties, shard_key)
+            if unique_id is not None:
+                text_unique_id(&text, unique_id)
+                message.properties = text_span(&text)
+            if name is not None:
+                text_named(&text, "RS_TRANSACTION", b"RS_TRANSACTION\x01", name)
+                message.properties = text_span(&text)
             if delay is not None:
                 queue = writer.delay(message, &text, queue, delay)
-                self.delays.append(delay)
+                unique_id = id_in(message)
             data = body if PyBytes_CheckExact(body) else body_copy(body)
             message.body.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
             message.body.size = <size_t>PyBytes_GET_SIZE(data)
@@ -87,11 +98,52 @@ cdef class Rows:
         finally:
             text_free(&text)
         message.properties.bytes = <const uint8_t *>PyBytes_AS_STRING(texts)
+        self.keep(writer, queue, data, texts, delay, unique_id)
+
+    def take(self, Writer writer not None, tuple row not None, wait=None, expected=None):
+        """One more that `row` gave, of a writer of its queue; `wait`: what `note` gave. `expected`: the
+        queue offset that it has to get."""
+        cdef rs_message *message
+        cdef bytes texts = row[5], data = row[6]
+        cdef object delay = None, unique_id = None
+        if self.count == self.room:
+            self.reserve(2 * self.room + 64)
+        message = &self.messages[self.count]
+        writer.fill(message, writer.only, row[2], None)
+        message.sys_flag = <uint32_t>row[3]
+        message.born_timestamp_ms = <int64_t>row[4]
+        message.body = bytes_span(data)
+        message.properties = bytes_span(texts)
+        writer.check_body(message)
+        if expected is not None:
+            self.wanted[self.count] = expected
+        if wait is not None:
+            delay, unique_id = wait[0], wait[1]
+        self.keep(writer, writer.only, data, texts, delay, unique_id)
+
+    cdef int keep(self, Writer writer, QueueState queue, bytes data, bytes texts, object delay,
+                  object unique_id) except -1:
         self.kept.append((writer, data, texts))
+        if delay is not None or unique_id is not None:
+            self.notes.append((self.count, delay, unique_id))
         self.queues[self.count] = &queue.state
         self.count += 1
         if self.first is None:
             self.first = writer
+        return 0
+
+    def last(self):
+        """The last row as `take` has it: topic, queue id, flag, sys flag, born time, property text and
+        body; and its delay and unique id, None without any of the two."""
+        cdef const rs_message *message = &self.messages[self.count - 1]
+        cdef tuple kept = self.kept[<Py_ssize_t>self.count - 1]
+        cdef tuple note = self.notes[len(self.notes) - 1] if self.notes else None
+        cdef bytes topic = (<const char *>message.topic.bytes)[:message.topic.size]
+        cdef tuple row = (topic.decode(), message.queue_id, message.flag, message.sys_flag,
+                          message.born_timestamp_ms, kept[2], kept[1])
+        if note is not None and note[0] == self.count - 1:
+            return row, (note[1], note[2])
+        return row, None
 
     def put(self, durability, timeout_s):
         """Appends all of them in one segment."""
@@ -116,7 +168,7 @@ cdef class Rows:
         return 0
 
     cdef PutResult append(self, Log log, int asked, object timeout_s, bint whole, str what):
-        cdef rs_appended appended
+        cdef rs_appended *appended = &self.appended
         cdef append_call call
         cdef PutResult result = None
         cdef size_t done = 0, part, i
@@ -132,7 +184,8 @@ cdef class Rows:
                 self.messages[i].born_timestamp_ms = now
         if not whole:
             self.check_sizes(log, what)
-        memset(&appended, 0, sizeof(appended))
+        cdef bytes wanted = self.expected() if self.wanted else None
+        memset(appended, 0, sizeof(appended[0]))
         try:
             while done < self.count:
                 part = self.count - done
@@ -146,10 +199,12 @@ cdef class Rows:
                 memset(&call, 0, sizeof(call))
                 call.message, call.queues = self.messages + done, self.queues + done
                 call.count, call.offsets = part, offsets + done
-                call.appended = &appended
+                call.appended = appended
+                if wanted is not None:
+                    call.expected = <const int64_t *>PyBytes_AS_STRING(wanted) + done
                 log.append_many(&call)
                 if result is None:
-                    result = put_result(&appended, self.messages[0].queue_id,
+                    result = put_result(appended, self.messages[0].queue_id,
                                         <int64_t>self.count, log.met,
                                         &self.first.template.store_host)
                 done += part
@@ -161,10 +216,38 @@ cdef class Rows:
             queue_offsets[i] = self.messages[i].queue_offset
             queue_ids[i] = self.messages[i].queue_id
         result.offsets, result.rows, result.ids = places, rows, ids
-        for delay in self.delays:
-            delay.note()
+        for note in self.notes:
+            if note[1] is not None:
+                note[1].note()
         self.first.finish(result, asked, timeout_s, started)
         return result
+
+
+    cdef bytes expected(self):
+        """The queue offset that each row has to get, -1 of those that may have any."""
+        cdef bytes wanted = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * self.count))
+        memset(PyBytes_AS_STRING(wanted), 0xff, 8 * self.count)
+        cdef int64_t *offsets = <int64_t *>PyBytes_AS_STRING(wanted)
+        cdef size_t row
+        for row in self.wanted:
+            offsets[row] = self.wanted[row]
+        return wanted
+
+    def results(self, size_t first):
+        """What a put of each row from `first` on would have given, once they are in the log."""
+        cdef rs_appended each = self.appended
+        cdef const rs_message *message
+        cdef list found = []
+        cdef size_t i
+        for i in range(first, self.count):
+            message = &self.messages[i]
+            each.physical_offset, each.queue_offset = message.physical_offset, message.queue_offset
+            each.end_offset = each.physical_offset + <int64_t>rs_record_size(message)
+            found.append(put_result(&each, message.queue_id, 1, self.first.log.met,
+                                    &message.store_host))
+        for note in self.notes:
+            waiting(found[note[0] - <Py_ssize_t>first], note[1], note[2])
+        return found
 
 
 # ---- columns ----

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t
 
-from rocketstore._native.format.csrc cimport rs_span
+from rocketstore._native.format.csrc cimport rs_message, rs_span
 
 cdef enum:
     TEXT_ON_STACK = 1024
@@ -28,3 +28,7 @@ cdef bint selectable(const uint8_t *bytes, size_t size) noexcept nogil
 cdef int text_keys(Text *text, object keys) except -1
 cdef int text_properties(Text *text, object properties, object reserved) except -1
 cdef rs_span text_span(Text *text) noexcept nogil
+# Adds UNIQ_KEY; raises where it is there already.
+cdef int text_unique_id(Text *text, object unique_id) except -1
+# The unique id among the properties of a message; None without one.
+cdef object id_in(const rs_message *message)

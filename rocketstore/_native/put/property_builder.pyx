@@ -9,7 +9,7 @@ from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr, memcpy
 
-from rocketstore._native.format.csrc cimport rs_span
+from rocketstore._native.format.csrc cimport rs_message, rs_span
 
 from rocketstore.errors import MessageRejectedError
 
@@ -182,3 +182,16 @@ cdef int text_properties(Text *text, object properties, object reserved) except 
                 f"property {name!r} is reserved by RocketMQ; {reserved[name]}")
         text_property(text, name, value)
     return 0
+
+
+cdef int text_unique_id(Text *text, object unique_id) except -1:
+    if b"\x02UNIQ_KEY\x01" in b"\x02" + (<char *>text.bytes)[:text.size]:
+        raise MessageRejectedError(
+            "UNIQ_KEY: given as unique_id and among the properties; give one of them")
+    return text_named(text, "UNIQ_KEY", b"UNIQ_KEY\x01", unique_id)
+
+
+cdef object id_in(const rs_message *message):
+    _, found, rest = (b"\x02" + (<const char *>message.properties.bytes)[:message.properties.size]
+                      ).partition(b"\x02UNIQ_KEY\x01")
+    return rest.partition(b"\x02")[0].decode() if found else None

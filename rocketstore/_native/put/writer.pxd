@@ -8,6 +8,9 @@ from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.put_result cimport PutResult
 
 
+cdef rs_span bytes_span(object data) noexcept
+
+
 cdef class Writer:
     cdef Log log
     cdef tuple queues

@@ -18,13 +18,13 @@ from rocketstore._native.format.csrc cimport (
 from rocketstore._native.put.plain_entry cimport rs_put_install
 from rocketstore._native.put.property_builder cimport (
     Text, checked, text_add, text_free, text_keys, text_named, text_properties, text_property,
-    text_span, text_start, text_tags,
+    text_span, text_start, text_tags, text_unique_id, id_in,
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.copies cimport check_level
 from rocketstore._native.append.put_result cimport (
     DISK, OS, PutResult, durability_level, durability_name, nothing_put, number_of, put_result,
-    set_host,
+    set_host, waiting,
 )
 from rocketstore._native.sync.futex cimport now_ns, timeout_ms
 
@@ -55,7 +55,7 @@ cdef int refuse_row(Log log, size_t row, size_t body, int64_t room) except -1:
         "the log; open the store with a larger commit_log_file_size_bytes")
 
 
-cdef inline rs_span bytes_span(object data) noexcept:
+cdef rs_span bytes_span(object data) noexcept:
     cdef rs_span span
     span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
     span.size = <size_t>PyBytes_GET_SIZE(data)
@@ -294,7 +294,7 @@ cdef class Writer:
                 shard_key=shard_key, durability=durability, timeout_s=timeout_s)
         cdef int asked = self.asked(durability, timeout_s)
         if delay is not None:
-            delay.check(expected_queue_offset, unique_id)
+            delay.check(expected_queue_offset)
         at = self.expected(expected_queue_offset, shard_key)
         append = partial(self._append_if, body, at, unique_id, tags, keys, properties, flag,
                          born_time, shard_key, delay)
@@ -362,13 +362,11 @@ cdef class Writer:
             self.fill(&message, queue, flag, born_time)
             self.describe_more(&message, &text, tags, keys, properties, shard_key)
             if unique_id is not None:
-                if b"\x02UNIQ_KEY\x01" in b"\x02" + (<char *>text.bytes)[:text.size]:
-                    raise MessageRejectedError(
-                        "UNIQ_KEY: given as unique_id and among the properties; give one of them")
-                text_named(&text, "UNIQ_KEY", b"UNIQ_KEY\x01", unique_id)
+                text_unique_id(&text, unique_id)
                 message.properties = text_span(&text)
             if delay is not None:
                 queue = self.delay(&message, &text, queue, delay)
+                unique_id = id_in(&message)
             held = body_open(&view, &message.body, body)
             self.check_body(&message)
             self.log.append_at(&message, queue, expected, NULL, &appended)
@@ -378,7 +376,8 @@ cdef class Writer:
                 PyBuffer_Release(&view)
         if delay is not None:
             delay.note()
-        return put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
+        result = put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
+        return waiting(result, delay, unique_id)
 
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
                   shard_key=None, durability=None, timeout_s=None):

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from rocketstore.errors import MessageRejectedError
 from rocketstore.values.arguments import whole_number
@@ -15,16 +15,28 @@ from rocketstore.values.reserved_names import SCHEDULE_TOPIC
 from rocketstore.values.timestamps import timestamp_ms
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from rocketstore._native.sync.queue_positions import QueueState
+    from rocketstore.values.arguments import Row
     from rocketstore.values.timestamps import Timestamp
 
-__all__ = ["LATEST_MS", "SCHEDULE_TOPIC", "TIMER_TOPIC", "Delay", "DelayedPuts"]
+__all__ = ["LATEST_MS", "SCHEDULE_TOPIC", "TIMER_TOPIC", "Change", "Delay", "DelayedPuts"]
 
 #: RocketMQ's topic of messages that wait for a time of their own, in queue 0.
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 #: The end of the year 9999, the last that a datetime has.
 LATEST_MS: Final = 253_402_300_799_999
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+class Changing(Protocol):
+    """Records that end what waits, while nothing of it is delivered."""
+
+    @property
+    def gone(self) -> Sequence[str]: ...
+    def rows(self, name: str, /) -> list[Row]: ...
+    def done(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +51,29 @@ class Delay:
     defaults: tuple[tuple[str, str], ...]
     #: What the put asked for, as errors name it.
     asked: str
+    #: When it is due, ms; 0 where that is `span_ms` after it was stored.
+    due_ms: int
+    span_ms: int
     #: Called once the message is in the log, for the service that delivers.
     note: Callable[[], None]
 
-    def check(self, expected: int | None, unique_id: str | None) -> None:
-        """Raises MessageRejectedError for a delay together with a condition: the message has no
-        place in its own topic before it is due, and nobody finds its id there."""
-        for name, value in (("expected_queue_offset", expected), ("unique_id", unique_id)):
-            if value is not None:
-                raise MessageRejectedError(
-                    f"{name} = {value!r} with {self.asked}: a message has no place "
-                    "in its own topic before it is due; give one of them"
-                )
+    def check(self, expected: int | None) -> None:
+        """Raises MessageRejectedError for a delay together with a place: the message has none in its
+        own topic before it is due."""
+        if expected is not None:
+            raise MessageRejectedError(
+                f"expected_queue_offset = {expected!r} with {self.asked}: a message has no place "
+                "in its own topic before it is due; give one of them"
+            )
+
+
+class Change(NamedTuple):
+    """What a transaction does to a message that waits with an id: until when it waits then, the end of
+    a span where that is not 0. None: it is cancelled."""
+
+    unique_id: str
+    when_ms: int | None = None
+    span_ms: int = 0
 
 
 class DelayedPuts:
@@ -71,6 +94,8 @@ class DelayedPuts:
         #: Called with a queue id and its delay in ms after each put of a delayed message; the queue
         #: id is None for a time of its own. None: no service delivers in this store.
         self.deliver: Callable[[int | None, int], None] | None = None
+        #: Ends what waits, for transactions; the open of the store sets it.
+        self.changing: Callable[[Sequence[Change]], AbstractContextManager[Changing]] | None = None
 
     def delay(
         self,
@@ -126,6 +151,8 @@ class DelayedPuts:
             own,
             defaults[not span_ms :],
             f"deliver_at = {due_ms}",
+            due_ms,
+            span_ms,
             partial(self.note_due, due_ms),
         )
 
@@ -143,6 +170,8 @@ class DelayedPuts:
             (("DELAY", f"{level}"),),
             (),
             f"delay_level = {delay_level}",
+            0,
+            self._levels_ms[level - 1],
             partial(self._note, level - 1, self._levels_ms[level - 1]),
         )
 

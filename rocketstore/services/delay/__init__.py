@@ -21,6 +21,7 @@ Read in this order:
     service: the thread, which sleeps until the next message is due.
     recurring: messages that come again, and when.
     pending: `store.delayed`: what waits; `delayed_message`: one of it.
+    changing: what a transaction does to what waits.
 
 Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts the service, and
 `rocketstore.store` leads to `pending`.
@@ -28,15 +29,19 @@ Imports: the engine, `puts` and readers of the log. `rocketstore.open` starts th
 
 from __future__ import annotations
 
+from rocketstore.services.delay.changing import Changing
 from rocketstore.services.delay.delayed_message import CancelResult, DelayedMessage
 from rocketstore.services.delay.pending import Delayed
 from rocketstore.services.delay.service import deliver_in, note_put, waits_from
+from rocketstore.services.delay.timers import is_waiting
 
 __all__ = [
     "CancelResult",
+    "Changing",
     "Delayed",
     "DelayedMessage",
     "deliver_in",
+    "is_waiting",
     "note_put",
     "waits_from",
 ]

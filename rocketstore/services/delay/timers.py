@@ -51,6 +51,7 @@ __all__ = [
     "cancel",
     "drop",
     "found",
+    "is_waiting",
     "put_again",
     "reschedule",
     "see_all",
@@ -270,6 +271,13 @@ def timers_of(engine: WritingEngine) -> Timers:
     return engine.guests.get(Timers, lambda: Timers(engine, stores=stores))
 
 
+def is_waiting(engine: WritingEngine, message: Message) -> bool:
+    """Whether a message of the timer topic has not been delivered, cancelled or put again."""
+    with (timers := timers_of(engine)).lock():
+        timers.catch_up()
+        return bool(found(timers, message.queue_offset))
+
+
 def see_all(engine: WritingEngine, timers: Timers) -> None:
     """Takes up all that was put, and waits until it can be read. Lock held."""
     timers.catch_up()
@@ -294,17 +302,23 @@ def cancel(engine: WritingEngine, timers: Timers, chosen: str | int) -> int | No
     the timers is held, and they are caught up."""
     end = None
     for message in found(timers, chosen):
-        properties = message.properties
-        marker = {
-            MARKER: properties.get("UNIQ_KEY", ""),
-            "TIMER_OUT_MS": f"{due_of(properties)}",
-            "REAL_TOPIC": properties.get("REAL_TOPIC", ""),
-            "REAL_QID": properties.get("REAL_QID", "0"),
-            ENDS: f"{message.queue_offset}",
-        }
+        marker = marker_of(message)
         end = _put(engine, message, b"", marker)
         drop(timers, message)
+        engine.unique_ids.forget(marker["REAL_TOPIC"], marker[MARKER])
     return end
+
+
+def marker_of(message: Message) -> dict[str, str]:
+    """The properties of the record that cancels a message."""
+    properties = message.properties
+    return {
+        MARKER: properties.get("UNIQ_KEY", ""),
+        "TIMER_OUT_MS": f"{due_of(properties)}",
+        "REAL_TOPIC": properties.get("REAL_TOPIC", ""),
+        "REAL_QID": properties.get("REAL_QID", "0"),
+        ENDS: f"{message.queue_offset}",
+    }
 
 
 def reschedule(
@@ -323,6 +337,11 @@ def put_again(
 ) -> int:
     """Puts a message that waits once more, for another time, the end of a span where that is not 0;
     None: for the same time. Gives the physical offset after it. What waited before ends there."""
+    return _put(engine, message, message.body_view, again_of(message, when_ms, span_ms))
+
+
+def again_of(message: Message, when_ms: int | None, span_ms: int) -> dict[str, str]:
+    """The properties of a message that is put once more."""
     properties = message.properties
     times = properties.get("TIMER_ROLL_TIMES", "0")
     times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
@@ -333,7 +352,7 @@ def put_again(
         for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC"):
             properties.pop(name, None)
         properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
-    return _put(engine, message, message.body_view, properties)
+    return properties
 
 
 def found(timers: Timers, chosen: str | int) -> list[Message]:

@@ -1,17 +1,18 @@
 """The record by which a transaction of several messages and offsets is committed.
 
-It is a message of a system topic, and holds all that the transaction does: a line of JSON that
-describes messages and offsets, then the bodies. A store that has it whole can do the rest at any
-time, and one that lacks it has nothing of the transaction.
+It is a message of a system topic, and holds all that the transaction does: offsets, and its messages
+as the log has them. A store that has it whole can do the rest at any time, and one that lacks it has
+nothing of the transaction.
 """
 
 from __future__ import annotations
 
-import json
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.consuming.commit_journal import Moved
+from rocketstore._native.format.codec import decode_properties, encode_properties
+from rocketstore.consuming.commit_journal import Moved, moves_in, moves_text
 from rocketstore.consuming.offset_tables import split_key
 from rocketstore.services.transactions.reading import Unreadable, messages_from
 from rocketstore.values.bounded_json import LIMITS, parse_json
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 
     from rocketstore._native.format.message import Message
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.arguments import Row
 
 __all__ = [
     "COPY_PROPERTY",
     "PROGRESS_GROUP",
     "TOPIC",
     "CommitRecord",
-    "NewCopy",
     "commit_record_of",
-    "described",
+    "name_in",
+    "record_bytes",
     "store_committed_offsets",
 ]
 
@@ -40,69 +42,89 @@ PROGRESS_GROUP: Final = "CID_RMQ_SYS_rocketstore_transactions"
 #: Property of each message that a transaction has put: the transaction's id and the message's
 #: number in it.
 COPY_PROPERTY: Final = "RS_TRANSACTION"
-VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class NewCopy:
-    """One message of a transaction; fields as the arguments of a put."""
-
-    topic: str
-    queue_id: int
-    tags: str | None
-    keys: str | Sequence[str] | None
-    properties: dict[str, str]
-    flag: int
-    born_ms: int
-    shard_key: str | None
-    body: bytes
+#: Magic, which no JSON begins with; id, count of offsets, count of messages.
+HEAD: Final = struct.Struct("<4s8sII")
+MAGIC: Final = b"RSTX"
+#: Bytes of the topic, queue id, flag, sys flag, born time, bytes of the property text and the body.
+MESSAGE: Final = struct.Struct("<HIiIqHI")
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """A transaction as a whole."""
+    """A transaction as a whole. Of each message what `Rows.take` takes."""
 
     id: str
-    copies: tuple[NewCopy, ...]
-    moves: tuple[Moved, ...]
+    copies: Sequence[Row]
+    moves: Sequence[Moved]
 
     def body(self) -> bytes:
-        head = {
-            "version": VERSION,
-            "id": self.id,
-            "offsets": self.moves,
-            "messages": [described(copy) for copy in self.copies],
-        }
-        parts = [json.dumps(head).encode("ascii"), b"\n", *(copy.body for copy in self.copies)]
+        parts = [HEAD.pack(MAGIC, bytes.fromhex(self.id), len(self.moves), len(self.copies))]
+        parts.append(moves_text(self.moves))
+        for topic, queue_id, flag, sys_flag, born_ms, properties, body in self.copies:
+            name, sizes = topic.encode(), (len(properties), len(body))
+            parts.append(MESSAGE.pack(len(name), queue_id, flag, sys_flag, born_ms, *sizes))
+            parts += (name, properties, body)
         return b"".join(parts)
 
 
-def described(copy: NewCopy) -> list[object]:
-    """All of a message but its body, of which it gives the size."""
-    return [
-        *(copy.topic, copy.queue_id, copy.tags, copy.keys, copy.properties, copy.flag),
-        *(copy.born_ms, copy.shard_key, len(copy.body)),
-    ]
+def record_bytes(row: Row) -> int:
+    """What a message takes of the record."""
+    return MESSAGE.size + len(row[0].encode()) + len(row[5]) + len(row[6])
+
+
+def name_in(row: Row) -> str:
+    """What a message says of itself: its transaction, and its number there."""
+    return decode_properties(row[5]).get(COPY_PROPERTY, "")
 
 
 def commit_record_of(message: Message) -> CommitRecord | None:
     """None: a message of the topic that is no commit record of ours."""
-    line, _, bodies = bytes(message.body).partition(b"\n")
+    data = bytes(message.body)
     try:
-        head: Any = parse_json(line, LIMITS["transaction"])
-        if head["version"] != VERSION:
-            return None
-        copies, at = [], 0
-        for row in head["messages"]:
-            topic, queue_id, tags, keys, properties, flag, born_ms, shard_key, size = row
-            place, named = (topic, queue_id), (tags, keys, properties, flag, born_ms, shard_key)
-            copies.append(NewCopy(*place, *named, bodies[at : at + size]))
-            at += size
-        moves = tuple(Moved(*move) for move in head["offsets"])
-        whole = at == len(bodies)
-        return CommitRecord(head["id"], tuple(copies), moves) if whole else None
-    except (KeyError, TypeError, ValueError):
+        return _binary(data) if data[: len(MAGIC)] == MAGIC else _json(data)
+    except (KeyError, TypeError, ValueError, struct.error):
         return None
+
+
+def _binary(data: bytes) -> CommitRecord | None:
+    _, name, moved, copied = HEAD.unpack_from(data)
+    copies: list[Row] = []
+    moves, at = moves_in(data, HEAD.size, moved)
+
+    def take(size: int) -> bytes:
+        nonlocal at
+        at += size
+        return data[at - size : at]
+
+    for _ in range(copied):
+        size, queue_id, flag, sys_flag, born_ms, *sizes = MESSAGE.unpack(take(MESSAGE.size))
+        topic, properties, body = take(size).decode(), take(sizes[0]), take(sizes[1])
+        copies.append((topic, queue_id, flag, sys_flag, born_ms, properties, body))
+    whole = at == len(data) and len(moves) == moved
+    return CommitRecord(name.hex(), copies, moves) if whole else None
+
+
+def _json(data: bytes) -> CommitRecord | None:
+    """The form of release 0.2.0: a line of JSON, then the bodies."""
+    line, _, bodies = data.partition(b"\n")
+    head: Any = parse_json(line, LIMITS["transaction"])
+    if head["version"] != 1:
+        return None
+    copies, at = [], 0
+    for number, row in enumerate(head["messages"]):
+        topic, queue_id, tags, keys, given, flag, born_ms, shard_key, size = row
+        named = {
+            "KEYS": keys if keys is None or isinstance(keys, str) else " ".join(keys),
+            "TAGS": tags,
+            "__SHARDINGKEY": shard_key,
+            COPY_PROPERTY: f"{head['id']}.{number}",
+        }
+        properties = {**given, **{name: text for name, text in named.items() if text is not None}}
+        text, body = encode_properties(properties), bodies[at : at + size]
+        copies.append((topic, queue_id, flag, 0, born_ms, text, body))
+        at += size
+    moves = [Moved(*move) for move in head["offsets"]]
+    return CommitRecord(head["id"], copies, moves) if at == len(bodies) else None
 
 
 # What a copy of a store does about transactions when it is promoted. The progress of transactions

@@ -8,12 +8,15 @@ of power took, and stores the offsets that nobody has replaced since.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 from collections import defaultdict, deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketstore._native.append.put_result import durability_level
+from rocketstore._native.append.put_result import as_met, durability_level
 from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consuming.commit_journal import Moved
@@ -29,17 +32,25 @@ from rocketstore.services.transactions.commit_records import (
     PROGRESS_GROUP,
     TOPIC,
     CommitRecord,
-    NewCopy,
     commit_record_of,
+    name_in,
 )
+from rocketstore.services.transactions.new_copies import changing_of, records_that_end
 from rocketstore.services.transactions.reading import Unreadable, first_above, messages_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.message import Message
     from rocketstore.consumer import Consumer
+    from rocketstore.consuming.reading import Span
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.log.queues.delayed_puts import Change
+    from rocketstore.log.read.unique_ids import Claim
+    from rocketstore.services.transactions.new_copies import NewCopy
+    from rocketstore.values.arguments import Row, Wait
     from rocketstore.values.durability import Durability
 
 __all__ = ["Appended", "Commits", "add_copy", "commits_of"]
@@ -48,16 +59,18 @@ logger = logging.getLogger(__name__)
 
 #: The progress is stored with offsets, after this many commits without any, and at close.
 SAVE_EVERY: Final = 1000
+ID_MASK: Final = (1 << 64) - 1
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Appended:
     """A commit record in the log, with all copies after it."""
 
     number: int
     end_offset: int
-    moves: tuple[Moved, ...]
+    moves: Sequence[Moved]
+    results: Sequence[PutResult] = ()
 
 
 class Commits:
@@ -74,23 +87,38 @@ class Commits:
         self._unsure = False
         # What is in the log, by the id of a transaction that may not know it yet.
         self._unheard: dict[str, Appended] = {}
+        # Ids of transactions follow each other from a number that no other open has.
+        self._ids = itertools.count(int.from_bytes(os.urandom(8)))
         self._finish()
 
     # ---- a commit ----
 
+    def new_id(self) -> str:
+        """16 hexadecimal digits."""
+        return f"{next(self._ids) & ID_MASK:016x}"
+
     def append(
         self,
         transaction_id: str,
-        copies: tuple[NewCopy, ...],
-        offsets: Mapping[tuple[Consumer, str], Mapping[int, int]],
+        copies: Sequence[NewCopy],
+        offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]],
+        changes: Sequence[Change] = (),
     ) -> Appended | None:
         """The one step that decides: from here on all of the transaction counts. A second call
         appends nothing. None: there is nothing to do, and nothing was stored.
 
-        `offsets`: by the consumer, and the topic and group that it has claimed.
+        `offsets`: by the consumer, and the topic and group that it has claimed. A message with a
+        unique id that is there already is left out. `changes`: of messages that wait.
 
         Raises:
             StoreClosedError: a consumer has given its group back. Nothing was stored.
+            OffsetGapError: the group has not come to where the transaction has read from. Nothing
+                was stored.
+            QueueOffsetMismatchError: a message would not get the queue offset that it has to. Nothing
+                was stored.
+            MessageNotFoundError: a message waits no more that is to be cancelled, or put again.
+                Nothing was stored.
+            StoreBehindError, ConfigError: a unique id cannot be looked for. Nothing was stored.
             MessageTooLargeError, BackpressureError, DiskFullError, StoreFailedError: nothing was
                 stored.
         """
@@ -101,8 +129,8 @@ class Commits:
                     "outside the signal handler"
                 )
             known = self._known(transaction_id)
-            moves = tuple(self._moves(offsets))
-            if known is not None or not (copies or moves):
+            moves = list(self._moves(offsets))
+            if known is not None or not (copies or moves or changes):
                 return known
             self._hold(moves)
             try:
@@ -112,17 +140,30 @@ class Commits:
                             f"transaction {transaction_id}: the consumer of {key} was closed, and "
                             "the group may have another one by now; nothing was stored"
                         )
-                self._unsure = True
-                appended = self._append(CommitRecord(transaction_id, copies, moves))
-                self._unheard[transaction_id] = appended
-                self._wait_for(appended)
-                self._unsure = False
+                claims = [copy.claim for copy in copies if copy.claim is not None]
+                with self._once(claims) as first, changing_of(self._engine, changes) as changing:
+                    ended = records_that_end(transaction_id, changing)
+                    self._unsure = True
+                    appended = self._append(transaction_id, copies, moves, first, ended)
+                    if changing is not None:
+                        changing.done()
+                    self._unheard[transaction_id] = appended
+                    self._wait_for(appended)
+                    self._unsure = False
             except RocketStoreError:
                 self._unsure = False
                 raise
             finally:
                 self._hold()
             return appended
+
+    def stored(self, key: str) -> dict[int, int]:
+        """The offsets of a group, once all that is appended is stored."""
+        topic, _, group = key.partition("@")
+        found = self._engine.offsets.get(topic, group)
+        for one in list(self._waiting):
+            found.update((move.queue_id, move.now) for move in one.moves if move.key == key)
+        return found
 
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose `append` ended by an exception of a signal's handler: whether it is
@@ -142,9 +183,14 @@ class Commits:
         asked, limit_ms = durability_level(durability), self._engine.config.sync_flush_timeout_ms
         if appended.moves or durability not in ("memory", "os"):
             self._wait(appended.end_offset)
-        self._settle()
+        if self._next - self._saved >= SAVE_EVERY or any(one.moves for one in [*self._waiting]):
+            self._settle()
         log = self._engine.commit_log.log
         log.await_promise(appended.end_offset, asked, limit_ms, False, None)
+        as_met(
+            list(appended.results),
+            max(asked, durability_level("disk" if appended.moves else "memory")),
+        )
 
     def stop(self) -> None:
         """What is not done is finished by the next open."""
@@ -168,35 +214,61 @@ class Commits:
             self._look()
         return self._unheard.get(transaction_id)
 
-    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, int]]) -> Iterator[Moved]:
+    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]]) -> Iterator[Moved]:
         """Offsets with what is stored for them, once those before them are."""
-        latest = {
-            (move.key, move.queue_id): move.now for one in self._waiting for move in one.moves
-        }
-        for consumer, key in offsets:
-            stored = self._engine.offsets.get(*key.split("@"))
-            for queue_id, now in offsets[consumer, key].items():
-                was = latest.get((key, queue_id), stored.get(queue_id))
-                if was != now:
-                    yield Moved(key, queue_id, was, now)
+        for (consumer, key), spans in offsets.items():
+            stored = self.stored(key)
+            consumer._reading.check(consumer._reader, key, spans, stored)
+            for queue_id, span in spans.items():
+                was = stored.get(queue_id)
+                if was != span.end:
+                    yield Moved(key, queue_id, was, span.end)
 
-    def _hold(self, more: Iterable[Moved] = ()) -> None:
+    def _hold(self, more: Sequence[Moved] = ()) -> None:
         """No other consumer takes a queue over that has an offset on its way."""
+        if not (more or self._engine.offsets.moving or any(one.moves for one in self._waiting)):
+            return
         moving: dict[str, tuple[int, ...]] = defaultdict(tuple)
         for move in (*(move for one in self._waiting for move in one.moves), *more):
             moving[move.key] += (move.queue_id,)
         self._engine.offsets.moving = dict(moving)
 
-    def _append(self, record: CommitRecord) -> Appended:
-        rows = Rows()
-        rows.add(
-            *(self._engine.plain_writer(TOPIC, 0), record.body(), None, None, None, 0, None, None)
-        )
-        for number, copy in enumerate(record.copies):
-            add_copy(rows, self._engine, copy, f"{record.id}.{number}")
+    def _once(self, claims: Sequence[Claim]) -> AbstractContextManager[dict[Claim, PutResult]]:
+        return self._engine.unique_ids.turns(claims) if claims else nullcontext({})
+
+    def _append(
+        self,
+        transaction_id: str,
+        copies: Sequence[NewCopy],
+        moves: Sequence[Moved],
+        first: dict[Claim, PutResult],
+        ended: Sequence[Row],
+    ) -> Appended:
+        """`first`: the results of messages that are there already, which are not put again; gets those
+        of the others that have a unique id."""
+        new = [copy for copy in copies if copy.claim is None or copy.claim not in first]
+        if not (new or moves or ended):  # it lasts as long as what is there
+            there = [first[copy.claim] for copy in copies if copy.claim is not None]
+            return Appended(self._next - 1, self._engine.positions.wrote, moves, there)
+        record = CommitRecord(transaction_id, [*(copy.row for copy in new), *ended], moves)
+        rows, now_ms = Rows(), self._engine.write.clock.now_ms()
+        row = (TOPIC, 0, 0, 0, now_ms, b"", record.body())
+        rows.take(self._engine.plain_writer(TOPIC, 0), row)
+        for copy in new:
+            add_copy(rows, self._engine, copy.row, copy.wait, copy.expected)
+        for row in ended:
+            add_copy(rows, self._engine, row)
         put = rows.put("memory", None)
         self._next = put.queue_offset + 1
-        return Appended(put.queue_offset, put.end_offset, record.moves)
+        given: list[PutResult] = []
+        fresh = iter(rows.results(1))
+        for copy in copies:
+            known = None if copy.claim is None else first.get(copy.claim)
+            given += itertools.islice(fresh, 1) if known is None else [known]
+        for copy, result in zip(copies, given, strict=False):
+            if copy.claim is not None:
+                first[copy.claim] = result
+        return Appended(put.queue_offset, put.end_offset, moves, given)
 
     def _wait_for(self, appended: Appended) -> None:
         """Of several in a row without offsets, whose commits may not wait for the disk, the first
@@ -239,15 +311,11 @@ class Commits:
         """Puts the copies that are not there, and stores the offsets, of all that is not done."""
         there = self._copies_there()
         for message, record in self._records():
-            missing = [
-                (number, copy)
-                for number, copy in enumerate(record.copies)
-                if f"{record.id}.{number}" not in there
-            ]
+            missing = [row for row in record.copies if name_in(row) not in there]
             if missing:
                 rows = Rows()
-                for number, copy in missing:
-                    add_copy(rows, self._engine, copy, f"{record.id}.{number}")
+                for row in missing:
+                    add_copy(rows, self._engine, row)
                 rows.put("memory", None)
             end = self._engine.positions.wrote
             self._waiting.append(Appended(message.queue_offset, end, record.moves))
@@ -277,8 +345,8 @@ class Commits:
         begins: dict[tuple[str, int], int] = {}
         first = self._next
         for message, record in self._records():
-            for copy in record.copies:
-                begins.setdefault((copy.topic, copy.queue_id), message.physical_offset)
+            for topic, queue_id, *_ in record.copies:
+                begins.setdefault((topic, queue_id), message.physical_offset)
         self._next = first
         found: set[str] = set()
         reader = self._engine.reader
@@ -320,18 +388,15 @@ class Commits:
             )
 
 
-def add_copy(rows: Rows, engine: WritingEngine, copy: NewCopy, name: str) -> None:
+def add_copy(
+    rows: Rows,
+    engine: WritingEngine,
+    row: Row,
+    wait: Wait | None = None,
+    expected: int | None = None,
+) -> None:
     """One row more, checked as a put checks it."""
-    rows.add(
-        engine.plain_writer(copy.topic, copy.queue_id),
-        copy.body,
-        copy.tags,
-        copy.keys,
-        {**copy.properties, COPY_PROPERTY: name},
-        copy.flag,
-        copy.born_ms,
-        copy.shard_key,
-    )
+    rows.take(engine.plain_writer(row[0], row[1]), row, wait, expected)
 
 
 def commits_of(engine: WritingEngine) -> Commits:

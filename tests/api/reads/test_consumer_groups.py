@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore.consumer import Consumer, ConsumerBusyError
+from rocketstore import ConsumerBusyError
+from rocketstore.consumer import Consumer
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets, GroupClaimedError
 from rocketstore.errors import (
     CorruptRecordError,
