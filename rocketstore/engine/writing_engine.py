@@ -65,7 +65,6 @@ class WritingEngine(Engine):
         self._queues = parts.queues
         self._segments = parts.log
         self._dispatcher = parts.dispatcher
-        #: What `plain_writer` has given.
         self.plain_writers: dict[tuple[str, int], NativeWriter] = {}
         self.guests = Guests(opened.guard.ending)
         self.delayed_puts = DelayedPuts(
@@ -223,12 +222,8 @@ class WritingEngine(Engine):
         self, before_offset: int | None, before_ms: int | None = None, *, over_holds: bool = False
     ) -> int:
         """D-27: the new minimum is durable first, then files go, oldest first. The caller gives one
-        bound. What has a named hold stays, unless `over_holds`.
-
-        Raises:
-            ValueError: the bound lies above the end of the log.
-            ReadFailedError: the file of holds is no use.
-        """
+        bound. What has a named hold stays, unless `over_holds`. Raises ValueError for a bound above
+        the end of the log, ReadFailedError for a file of holds that is no use."""
 
         def act() -> int:
             held_from = None if over_holds else min(load_holds(self.layout).values(), default=None)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rocketstore._native.format.codec import encode_properties
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
-from rocketstore.services.delay.timers import again_of, drop, found, marker_of, see_all, timers_of
+from rocketstore.services.delay.timer_topic import again_of, marker_of
+from rocketstore.services.delay.timers import drop, found, see_all, timers_of
 from rocketstore.values.system_flags import LONG_ADDRESSES
 
 if TYPE_CHECKING:

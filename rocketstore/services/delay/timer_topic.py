@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from rocketstore.services.delay.timer_table import TimerTable
     from rocketstore.services.delay.waiting import Troubles
 
-__all__ = ["Ended", "TimerQueue", "due_of", "entry_of", "is_marker", "settle_ended", "stands_for"]
+__all__ = [
+    "Ended",
+    "TimerQueue",
+    "again_of",
+    "due_of",
+    "entry_of",
+    "is_marker",
+    "marker_of",
+    "settle_ended",
+    "stands_for",
+]
 
 MARKER: Final = "TIMER_DEL_UNIQKEY"
 #: As `TIMER_ENQUEUE_MS`: a record that means nothing.
@@ -175,3 +185,30 @@ def _properties(queue: TimerQueue, at: int) -> dict[str, str]:
     except (CorruptRecordError, ReadFailedError):
         return {}
     return {} if message is None else message.properties
+
+
+def marker_of(message: Message) -> dict[str, str]:
+    """The properties of the record that cancels a message."""
+    properties = message.properties
+    return {
+        MARKER: properties.get("UNIQ_KEY", ""),
+        "TIMER_OUT_MS": f"{due_of(properties)}",
+        "REAL_TOPIC": properties.get("REAL_TOPIC", ""),
+        "REAL_QID": properties.get("REAL_QID", "0"),
+        ENDS: f"{message.queue_offset}",
+    }
+
+
+def again_of(message: Message, when_ms: int | None, span_ms: int) -> dict[str, str]:
+    """The properties of a message that is put once more."""
+    properties = message.properties
+    times = properties.get("TIMER_ROLL_TIMES", "0")
+    times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
+    properties |= {"TIMER_ROLL_TIMES": times, ENDS: f"{message.queue_offset}"}
+    properties.pop("TIMER_ENQUEUE_MS", None)
+    if when_ms is not None:
+        properties |= {"TIMER_DELIVER_MS": f"{when_ms}", "TIMER_OUT_MS": f"{when_ms}"}
+        for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC"):
+            properties.pop(name, None)
+        properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
+    return properties

@@ -27,16 +27,18 @@ from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.log.read.reader import Reader
 from rocketstore.puts.put_message import put_message
 from rocketstore.services.delay import timer_file
-from rocketstore.services.delay.copies import ENDS, EVERY, Copies, copies_in, end_of_copies
+from rocketstore.services.delay.copies import EVERY, Copies, copies_in, end_of_copies
 from rocketstore.services.delay.timer_table import TimerTable, key_of
 from rocketstore.services.delay.timer_topic import (
     MARKER,
     Ended,
     TimerQueue,
+    again_of,
     due_of,
     ended_by,
     entry_of,
     is_marker,
+    marker_of,
     settle_ended,
     stands_for,
 )
@@ -309,18 +311,6 @@ def cancel(engine: WritingEngine, timers: Timers, chosen: str | int) -> int | No
     return end
 
 
-def marker_of(message: Message) -> dict[str, str]:
-    """The properties of the record that cancels a message."""
-    properties = message.properties
-    return {
-        MARKER: properties.get("UNIQ_KEY", ""),
-        "TIMER_OUT_MS": f"{due_of(properties)}",
-        "REAL_TOPIC": properties.get("REAL_TOPIC", ""),
-        "REAL_QID": properties.get("REAL_QID", "0"),
-        ENDS: f"{message.queue_offset}",
-    }
-
-
 def reschedule(
     engine: WritingEngine, timers: Timers, chosen: str | int, when_ms: int, span_ms: int
 ) -> int | None:
@@ -338,21 +328,6 @@ def put_again(
     """Puts a message that waits once more, for another time, the end of a span where that is not 0;
     None: for the same time. Gives the physical offset after it. What waited before ends there."""
     return _put(engine, message, message.body_view, again_of(message, when_ms, span_ms))
-
-
-def again_of(message: Message, when_ms: int | None, span_ms: int) -> dict[str, str]:
-    """The properties of a message that is put once more."""
-    properties = message.properties
-    times = properties.get("TIMER_ROLL_TIMES", "0")
-    times = f"{int(times) + 1}" if times.isascii() and times.isdigit() else "1"
-    properties |= {"TIMER_ROLL_TIMES": times, ENDS: f"{message.queue_offset}"}
-    properties.pop("TIMER_ENQUEUE_MS", None)
-    if when_ms is not None:
-        properties |= {"TIMER_DELIVER_MS": f"{when_ms}", "TIMER_OUT_MS": f"{when_ms}"}
-        for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC"):
-            properties.pop(name, None)
-        properties |= {"TIMER_DELAY_MS": f"{span_ms}"} if span_ms > 0 else {}
-    return properties
 
 
 def found(timers: Timers, chosen: str | int) -> list[Message]:
