@@ -146,6 +146,7 @@ def test_a_clock_that_is_set_back(tmp_path: Path, clock: ManualClock) -> None:
         assert bodies(store) == []
         clock.advance(0.001)
         wait_until(lambda: bodies(store) == [b"0", b"1"])
+        clock.set(NOW_MS)
         writer.put(b"2", delay_level=2)
         clock.set(NOW_MS + 4999)
         assert bodies(store) == [b"0", b"1"]
