@@ -130,7 +130,7 @@ FAULTS = (
     (
         Fault(
             "what_is_put_again_ends_nothing",
-            TIMERS,
+            "rocketstore/services/delay/timer_topic.py",
             (('{"TIMER_ROLL_TIMES": times, ENDS: f"{message.queue_offset}"}', "{}"),),
         ),
         "test_a_file_of_timers_that_names_what_was_put_again",

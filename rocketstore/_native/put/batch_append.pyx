@@ -135,6 +135,8 @@ cdef class Rows:
     def last(self):
         """The last row as `take` has it: topic, queue id, flag, sys flag, born time, property text and
         body; and its delay and unique id, None without any of the two."""
+        if self.count == 0:
+            raise IndexError("no row was added")
         cdef const rs_message *message = &self.messages[self.count - 1]
         cdef tuple kept = self.kept[<Py_ssize_t>self.count - 1]
         cdef tuple note = self.notes[len(self.notes) - 1] if self.notes else None
@@ -222,7 +224,6 @@ cdef class Rows:
         self.first.finish(result, asked, timeout_s, started)
         return result
 
-
     cdef bytes expected(self):
         """The queue offset that each row has to get, -1 of those that may have any."""
         cdef bytes wanted = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * self.count))
@@ -245,7 +246,7 @@ cdef class Rows:
             each.end_offset = each.physical_offset + <int64_t>rs_record_size(message)
             found.append(put_result(&each, message.queue_id, 1, self.first.log.met,
                                     &message.store_host))
-        for note in self.notes:
+        for note in [one for one in self.notes if one[0] >= first]:
             waiting(found[note[0] - <Py_ssize_t>first], note[1], note[2])
         return found
 
