@@ -18,6 +18,7 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.services.retention import keeper, latest
 from rocketstore.services.retention.latest import LatestMessages
 from tests.services.latest_tools import RULE, first_segments_go, latest_of, messages, put
+from tests.support.copies import copy_if_there
 from tests.support.retention_tools import NEVER, Disk, fill
 from tests.support.small_store import SEGMENT, dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
@@ -45,7 +46,7 @@ class Images:
 
     def take(self, flushed: int, end: int) -> None:
         image = self.path.with_name(f"{self.path.name}.{len(self.made)}")
-        shutil.copytree(self.path, image)
+        shutil.copytree(self.path, image, copy_function=copy_if_there)
         self.made.append(image)
         cut = self.rng.choice((flushed, end, self.rng.randint(flushed, end)))
         for file in (image / "commitlog").iterdir():
