@@ -224,7 +224,7 @@ def transactions(run: Run) -> None:
 def _transact(run: Run) -> None:
     for n in range(9):
         run.put("in", 0, 40)
-        sizes = [run.rng.choice((40, 700, 1200)) for _ in range(run.rng.randrange(2, 5))]
+        sizes = [run.rng.choice((40, 700, 1000)) for _ in range(run.rng.randrange(2, 5))]
         durability: Durability = run.rng.choice(("disk", "os", "os", "memory"))
         run.transact(sizes, group=None if n % 3 else "group0", durability=durability)
         if run.rng.random() < 0.2:
