@@ -8,6 +8,7 @@ import datetime
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -169,12 +170,12 @@ def test_a_trim_does_not_believe_a_plan(tmp_path: Path, monkeypatch: pytest.Monk
             for _ in range(60):
                 store.put_message("orders", b"x" * 300)
             store.flush()
-            real = keeper.decide
 
-            def bold(rule: Retention, facts: Any) -> Any:
+            def bold(real: Any, rule: Retention, facts: Any) -> Any:
                 return real(rule, dataclasses.replace(facts, limit=store.end_offset))
 
-            monkeypatch.setattr(keeper, "decide", bold)
+            for name in ("decide", "outcome"):
+                monkeypatch.setattr(keeper, name, partial(bold, getattr(keeper, name)))
             plan = store.retention.run(ALL)
             assert plan.waits
             assert store.begin_offset == plan.new_begin_offset <= at
