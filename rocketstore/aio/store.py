@@ -13,7 +13,6 @@ import rocketstore
 from rocketstore import DurabilityTimeoutError, FramesResult, NewMessage, PutResult
 from rocketstore.aio.consumer import Consumer
 from rocketstore.aio.loop_port import LoopPort, awaited, looked_up
-from rocketstore.aio.services import Delayed, StoreRetention, Transactions
 from rocketstore.aio.store_transaction import StoreTransaction
 from rocketstore.aio.writer import Writer
 from rocketstore.values import durability_of, seconds, whole_number
@@ -21,6 +20,7 @@ from rocketstore.values import durability_of, seconds, whole_number
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from rocketstore.aio.services import Delayed, StoreRetention, Transactions
     from rocketstore.puts import MessageColumns, MessageFields
     from rocketstore.replication import ReplicationStatus
     from rocketstore.store import RunningFlags
@@ -170,16 +170,22 @@ class Store:
     @property
     def delayed(self) -> Delayed:
         """Messages that wait for their time; see `rocketstore.Store.delayed`."""
+        from rocketstore.aio.services import Delayed  # with the first use: many modules
+
         return Delayed(self._port, lambda: self._store.delayed)
 
     @property
     def retention(self) -> StoreRetention:
         """What retention removes; see `rocketstore.Store.retention`."""
+        from rocketstore.aio.services import StoreRetention
+
         return StoreRetention(self._port, lambda: self._store.retention)
 
     @property
     def transactions(self) -> Transactions:
         """Transactions in RocketMQ's form; see `rocketstore.Store.transactions`."""
+        from rocketstore.aio.services import Transactions
+
         return Transactions(self._port, lambda: self._store.transactions)
 
     async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
