@@ -11,6 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native import GROUPS
+from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.put.writer import Writer
 
 #: `folder.module` of each native module.
@@ -89,3 +90,8 @@ def test_a_writer_has_queues(tmp_path: Path) -> None:
                     reserved=None,
                     to_ms=lambda name, value: 0,
                 )
+
+
+def test_no_rows_have_no_last_one() -> None:
+    with pytest.raises(IndexError, match="no row"):
+        Rows().last()

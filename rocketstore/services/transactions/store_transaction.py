@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore.consuming.chosen import Upto
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.log.read.unique_ids import Claim
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
@@ -64,6 +65,7 @@ class StoreTransaction:
         self._durability: Durability = durability
         self._id, self._begun = commits.new_id(), next(MOMENTS)
         self._copies: list[NewCopy] = []
+        self._claims: set[Claim] = set()  # their unique ids
         self._numbers = itertools.count()
         self._changes: list[Change] = []
         self._results: Sequence[PutResult] = ()
@@ -149,11 +151,13 @@ class StoreTransaction:
                 expected=expected_queue_offset,
                 unique_id=unique_id,
             )
-            if unique_id is not None and any(copy.claim == one.claim for one in self._copies):
+            if copy.claim in self._claims:
                 raise MessageRejectedError(
                     f"unique_id = {unique_id!r}: it is in the transaction already"
                 )
             self._add([copy])
+            if copy.claim is not None:
+                self._claims.add(copy.claim)
 
     def put_batch(self, messages: Iterable[NewMessage]) -> None:
         """Adds messages of any topics, all or none of them.
@@ -267,10 +271,9 @@ class StoreTransaction:
 
         A transaction has read what `consume` gave, what the consumer handed out since the
         transaction began, what its last `poll` before gave, and the message that `upto` is. It does
-        not step over other messages that the group has not
-        committed: they would never be read again. A second call for the same consumer replaces the
-        first for the queues that it names. An offset that another commit of the group has replaced
-        meanwhile stays as stored there.
+        not step over other messages that the group has not committed: they would never be read
+        again. A second call for the same consumer replaces the first for the queues that it names.
+        An offset that another commit of the group has replaced meanwhile stays as stored there.
 
         Args:
             consumer: A consumer of this store, with a group; it must be open at the commit.
