@@ -176,7 +176,7 @@ class Consumer:
 
     def __next__(self) -> Message:
         with self._use():
-            self._reading.loop(anew=False)
+            self._reading.loop(begins=False)
             while length_hint(self._cursors.left) or self._fill(BATCH):
                 message = next(self._cursors.left, None)
                 if message is not None:  # else a trim took the batch
@@ -189,14 +189,14 @@ class Consumer:
         It ends when no message came for `timeout_s` seconds. None: it never ends.
 
         Raises:
-            RocketStoreError: as `poll`.
+            OffsetOutOfRangeError, CorruptRecordError, ReadFailedError, StoreReplacedError,
+            StoreRecoveringError, StoreClosedError, ConsumerBusyError: As `poll`.
         """
         return self._batches(lambda: self._wait(BATCH, timeout_s))
 
     def _batches(self, fetch: Callable[[], bool]) -> Iterator[Message]:
         """What is left to hand out, again and again, until `fetch` finds no more. No line of
         Python runs between two messages."""
-
         self._reading.loop()
 
         def next_batch() -> Iterator[Message] | None:
@@ -318,7 +318,7 @@ class Consumer:
         `polls`: for a poll, of which the caller has said that it begins."""
         with self._use():
             if not polls:
-                self._reading.loop(anew=False)
+                self._reading.loop(begins=False)
             return list(islice(self._cursors.left, max_messages))
 
     def seek(

@@ -311,8 +311,8 @@ def moves_in(data: bytes, at: int, most: int | None = None) -> tuple[list[Moved]
 
 
 def _moved(text: bytes) -> list[Moved]:
-    """The rows of a record; none where they are not what this module writes, or release 0.2.0, which
-    wrote JSON."""
+    """The rows of a record; none where they are not what this module writes, nor the JSON of
+    builds before 0.2.0."""
     try:
         if text[:1] == TEXT_MAGIC:
             rows, _ = moves_in(text, 1)

@@ -92,9 +92,9 @@ class Reading:
         self._calls.append(Call(next(MOMENTS), True, begins))
         self.gave = False
 
-    def loop(self, *, anew: bool = True) -> None:
+    def loop(self, *, begins: bool = True) -> None:
         """A loop begins to hand out messages, or goes on."""
-        if anew or not self._calls or self._calls[-1].is_poll:
+        if begins or not self._calls or self._calls[-1].is_poll:
             self._calls.append(Call(next(MOMENTS), False, self.positions()))
         self.gave = True
 

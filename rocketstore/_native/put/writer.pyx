@@ -282,9 +282,9 @@ cdef class Writer:
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
         MessageRejectedError and its kin, BackpressureError, DiskFullError: nothing was stored. DurabilityTimeoutError:
-        stored (`error.result`), but not on disk after `timeout_s`. QueueOffsetMismatchError: not stored, since it would
-        not get `expected_queue_offset`; consumers see those before it. With `unique_id` a second put gives what the
-        first one did. `delay_level`, `deliver_at`, `deliver_after`: consumers see the message later."""
+        stored (`error.result`), but not known to be on disk after `timeout_s`. QueueOffsetMismatchError: it would not
+        get `expected_queue_offset`; consumers see those before it. With `unique_id` a second put gives what the first
+        one did. `delay_level`, `deliver_at`, `deliver_after`: consumers see the message later."""
         # A put with no more than the arguments of _put_plain goes there: see rs_writer_put.
         cdef PutResult result
         delay = self.delay_of(delay_level, deliver_at, deliver_after)

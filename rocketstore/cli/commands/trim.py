@@ -71,8 +71,9 @@ def command(
 
     A segment goes when its newest message is older than --before or --max-age says, or when the
     log has more than --max-bytes. The last segment stays, and so does what is not on the disk or
-    not in its queue. Names each segment with the reason why it goes or stays. With --dry-run takes
-    no lock; a writer may work meanwhile.
+    not in its queue. Messages that wait for a time of their own are put again at the end of the
+    log, where they would hold what goes. Names each segment with the reason why it goes or stays.
+    With --dry-run takes no lock; a writer may work meanwhile.
 
     \b
     Examples:

@@ -105,7 +105,7 @@ def _binary(data: bytes) -> CommitRecord | None:
 
 
 def _json(data: bytes) -> CommitRecord | None:
-    """The form of release 0.2.0: a line of JSON, then the bodies."""
+    """The form of builds before 0.2.0: a line of JSON, then the bodies."""
     line, _, bodies = data.partition(b"\n")
     head: Any = parse_json(line, LIMITS["transaction"])
     if head["version"] != 1:
