@@ -28,6 +28,7 @@ from pathlib import Path
 
 from examples.order_service import TRIES_MAX, NotNow, OrderService
 from rocketstore import Message, Store, StoreTransaction
+from rocketstore.services.delay import offsets, timer_table
 from tests.process.other_process import open_small
 from tests.support.paths import ROOT
 from tests.support.waiting import pause, wait_until
@@ -87,7 +88,10 @@ def running(store: Store) -> Iterator[OrderService]:
 
 
 def live(path: str, durability: str, first: int) -> None:
-    """Places orders for ever; says the number of each that was acknowledged."""
+    """Places orders for ever; says the number of each that was acknowledged. What waits is in many small
+    runs, whose file is stored soon or late."""
+    offsets.SAVE_AFTER_S = random.choice((0.0, 0.01, 1.0))  # type: ignore[misc]
+    timer_table.RECENT, timer_table.LIKE = 8, 3  # type: ignore[misc]
     with open_small(Path(path), durability=durability) as store, running(store) as service:
         os.write(1, b"open\n")
         for number in itertools.count(first):
