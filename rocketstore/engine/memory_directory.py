@@ -8,7 +8,6 @@ the same user that opens such a store removes them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import functools
 import logging
@@ -19,7 +18,9 @@ from typing import Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import ConfigError
+from rocketstore.log.layout.destroy import remove_store
 from rocketstore.log.layout.file_system import file_system
+from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["MEMORY", "make_place", "remove_place"]
 
@@ -62,11 +63,7 @@ def remove_place(path: str) -> None:
     if path not in _held:
         return
     try:
-        directory = os.path.dirname(path)
-        with contextlib.suppress(FileNotFoundError):  # `destroy` has removed it
-            _remove(path, os.lstat(directory).st_dev)
-        if not os.listdir(directory):
-            syscalls.rmdir(directory)
+        if _remove(os.path.dirname(path)):
             syscalls.close(_held.pop(path))
     except OSError as error:
         logger.warning("%s, a store in memory, is not removed: %s", path, error)
@@ -111,24 +108,23 @@ def _locked(directory: str) -> int | None:
 
 
 def _sweep(place: str) -> None:
-    """Removes directories of this user whose processes have ended, and nothing that links lead to."""
+    """Removes stores of this user whose processes have ended."""
     for name in os.listdir(place):
         directory = os.path.join(place, name)
         if name.startswith(PREFIX) and (fd := _locked(directory)) is not None:
             try:
-                _remove(directory, os.fstat(fd).st_dev)
+                _remove(directory)
             finally:
                 syscalls.close(fd)
 
 
-def _remove(path: str, device: int) -> None:
-    """Removes a file or a tree of one file system. A link is removed itself, and never followed."""
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode):
-        syscalls.unlink(path)
-        return
-    if found.st_dev != device:
-        raise OSError(errno.EXDEV, "another file system is mounted here", path)
-    for name in os.listdir(path):
-        _remove(os.path.join(path, name), device)
-    syscalls.rmdir(path)
+def _remove(directory: str) -> bool:
+    """Removes the store of a directory, as `Store.destroy` does: files with names of a store's, and
+    nothing that a link leads to. Then the directory, unless it holds something else."""
+    layout = StoreLayout(Path(directory, "store"))
+    if layout.root.is_dir() and not layout.root.is_symlink():
+        remove_store(layout)
+    if os.listdir(directory):
+        return False
+    syscalls.rmdir(directory)
+    return True

@@ -48,7 +48,7 @@ ANY_BYTES: Final = 1 << 62
 RETRY_MS: Final = 500
 RETRY_S: Final = RETRY_MS / 1000
 #: Longest time that the worker stays in the native loop, ms. What needs Python ends it before.
-SERVE_MS: Final = 60_000
+SERVE_MS: Final = 5_000
 
 
 def _start_of(part: tuple[int, int]) -> int:
