@@ -129,7 +129,9 @@ def test_all_names_in_the_own_directory_are_known(tmp_path: Path) -> None:
     with lived_in(layout.root):
         made = set(os.listdir(layout.own))
     places = [
-        getattr(layout, name) for name, is_a in vars(StoreLayout).items() if isinstance(is_a, cached_property)
+        getattr(layout, name)
+        for name, is_a in vars(StoreLayout).items()
+        if isinstance(is_a, cached_property)
     ]
     named = {p.name for p in places if isinstance(p, Path) and p.parent == layout.own}
     named |= {WORK, sink_directory(layout.root).name}
