@@ -161,7 +161,9 @@ class CheckpointFile:
                 if self._unread:
                     raise OSError(errno.EIO, "a slot was read the second time only", self._path)
                 raise ValueError(f"generation {checkpoint.generation} is not above {self._newest}")
-            data = native.pack_slot(**dataclasses.asdict(checkpoint))
+            data = native.pack_slot(
+                **{name: getattr(checkpoint, name) for name in checkpoint.__slots__}
+            )
             if self._fd < 0:
                 self._fd = open_fixed_file(self._path, SLOTS * native.SLOT_BYTES, HOLDS)
             slot = self._slot or 0
