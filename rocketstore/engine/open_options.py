@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.config import StoreConfig
-from rocketstore.values.arguments import Listener, Progress
+from rocketstore.values.arguments import Listener, Progress, SegmentFiles
 from rocketstore.values.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Options:
     has_replicas: bool = False
     #: Whether the store copies the log of another machine, so that nobody puts to it.
     is_copy: bool = False
+    #: Opens new segments of the log; None: the store does.
+    segment_files: SegmentFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)

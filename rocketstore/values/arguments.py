@@ -39,6 +39,7 @@ __all__ = [
     "Listener",
     "Progress",
     "Row",
+    "SegmentFiles",
     "Wait",
     "at_most",
     "one_of",
@@ -50,6 +51,8 @@ __all__ = [
 
 #: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) of a message that arrived.
 Listener: TypeAlias = Callable[[str, int, int, int, int], None]
+#: Called with (directory, size_bytes), gives a descriptor.
+SegmentFiles: TypeAlias = Callable[[str, int], int]
 #: A message on its way to the log: topic, queue id, flag, sys flag, born time in ms, property text, body.
 Row: TypeAlias = tuple[str, int, int, int, int, bytes, bytes]
 #: Its delay, and its unique id.
