@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rocketstore._native.format.message import Message
@@ -13,7 +13,6 @@ from rocketstore.values.arguments import whole_number
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Container
 
     from rocketstore.consuming.cursors import Edge
 

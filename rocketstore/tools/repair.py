@@ -25,7 +25,7 @@ from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.listing import short_files
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.read.column_reader import MISSING_SEGMENT
+from rocketstore.log.read.column_reader import MISSING_SEGMENT, LogFiles
 from rocketstore.log.recovery.quarantine import Lost, keep_ranges, pieces_of
 from rocketstore.tools._repair.damage import (
     DamagedRange,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.log.read.column_reader import LogFiles
     from rocketstore.log.recovery.report import (
         LostMessages,
         OffsetSetBack,

@@ -15,8 +15,8 @@ from rocketstore._native.format.scanner import scan_segment
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
 from rocketstore.errors import CorruptRecordError, StoreRecoveringError
-from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqCheckpoint
-from rocketstore.log.follow.writer_monitor import RECOVERY_S, STEP_S, WriterMonitor
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.follow.writer_monitor import RECOVERY_S, STEP_S, WriterMonitor, WriterSeen
 from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.lock import describe_recovery, rocketstore_wrote_last
 from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
@@ -51,8 +51,6 @@ from rocketstore.values.plural import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
-    from rocketstore.log.follow.writer_monitor import WriterSeen
     from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.values.arguments import Progress
 

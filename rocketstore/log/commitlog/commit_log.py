@@ -26,7 +26,7 @@ from rocketstore.errors import (
     StoreFailedError,
 )
 from rocketstore.log.commitlog.log_limits import LogLimits, log_slow_wait
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import Reason, RunningFlags
 from rocketstore.log.mapped_files.segment_blocks import NEVER, SegmentBlocks
 from rocketstore.values.kept_errors import without_frames
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore._native.sync.futex import EventCount
     from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.commitlog.running_flags import RunningFlags
     from rocketstore.log.commitlog.write_path import WritePath
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.mapped_files.populator import Populator

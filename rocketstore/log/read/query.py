@@ -27,11 +27,10 @@ from rocketstore.errors import (
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.kept_errors import without_frames
-from rocketstore.values.timestamps import timestamp_ms
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore.log.read.reader import Reader
-    from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["Answers", "KeyIndex", "KeyQuery", "answers_of", "key_query", "query_by_key"]
 

@@ -8,12 +8,11 @@ from rocketstore._native.format.queue_file import UNIT_SIZE
 from rocketstore._native.format.queue_reader import has_address, read_units
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
-from rocketstore.log.queues.extension_units import is_address, with_addresses
+from rocketstore.log.queues.extension_units import ExtensionUnits, is_address, with_addresses
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.queues.extension_units import ExtensionUnits
     from rocketstore.log.read.source import QueueView, ReadSource
 
 __all__ = ["FILTER_UNITS", "UnitPlace", "messages_at", "next_file", "note_place"]

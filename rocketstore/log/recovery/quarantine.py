@@ -23,7 +23,7 @@ from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.listing import make_directory
 from rocketstore.log.layout.ownership import file_model, inherit_owner, make_like
-from rocketstore.log.layout.paths import parse_segment_name, segment_name
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name, segment_name
 from rocketstore.log.layout.state_files import (
     open_plain_file,
     read_json,
@@ -34,7 +34,6 @@ from rocketstore.values.bounded_json import LIMITS
 
 if TYPE_CHECKING:
     from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "Lost",

@@ -20,6 +20,7 @@ from rocketstore._native.format.scanner import scan_segment
 from rocketstore.errors import HINTS, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import (
     NOT_INDEXED,
+    CheckpointFile,
     OwnCheckpoint,
     Verdict,
     judge_checkpoint,
@@ -40,7 +41,6 @@ from rocketstore.log.recovery.walk import EVERYWHERE, LogWalk, Rules
 from rocketstore.values.arguments import Progress
 
 if TYPE_CHECKING:
-    from rocketstore.log.commitlog.checkpoint import CheckpointFile
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 

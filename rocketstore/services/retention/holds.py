@@ -3,7 +3,7 @@ programs gave, services that need it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +16,6 @@ from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.log.read.unit_place import next_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
 
     from rocketstore.engine.engine import Engine
     from rocketstore.log.read.source import QueueView

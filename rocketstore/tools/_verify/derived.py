@@ -14,7 +14,7 @@ from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
 from rocketstore.log.commitlog.checkpoint import DISCARDED, CheckpointFile, OwnCheckpoint
 from rocketstore.log.index.inspection import key_hashes, tags_hash
-from rocketstore.log.index.segment import is_index_name
+from rocketstore.log.index.segment import Header, IndexSegment, is_index_name
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.log_place import tail_bytes
@@ -27,7 +27,6 @@ from rocketstore.tools._verify.holes import hole_at
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketstore.log.index.segment import Header, IndexSegment
     from rocketstore.tools._verify.facts import LogFacts
     from rocketstore.tools.report import Findings
     from rocketstore.values.arguments import Progress

@@ -12,6 +12,7 @@ from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_RECORD_CRC,
+    ScanResult,
     SearchBudget,
     read_message,
     resynchronise,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketstore._native.format.message import Message
-    from rocketstore._native.format.scanner import ScanResult
     from rocketstore._native.os.mapped_file import MappedFile
     from rocketstore.tools.report import Findings
     from rocketstore.values.arguments import Progress
