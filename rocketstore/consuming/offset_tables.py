@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
-
     #: Where the queue of a topic and a queue id ends; None: there is none.
     Maximum = Callable[[str, int], int | None]
 

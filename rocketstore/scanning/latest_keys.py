@@ -17,7 +17,6 @@ from rocketstore.errors import MessageRejectedError
 from rocketstore.values.system_flags import INNER_BATCH
 
 if TYPE_CHECKING:
-
     from numpy.typing import NDArray
 
     from rocketstore.columns import Columns

@@ -14,9 +14,10 @@ import dataclasses
 import errno
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rocketstore._native.format import checkpoint_slots as native
 from rocketstore._native.format.checkpoint_slots import crc32c
@@ -26,11 +27,7 @@ from rocketstore.log.layout.log_dirs import gap_text
 from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.layout.state_files import open_fixed_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
 __all__ = [
     "DISCARDED",

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.commitlog.checkpoint import (
@@ -21,10 +21,8 @@ from rocketstore.log.commitlog.checkpoint import (
     RocketmqTimes,
     fingerprint,
 )
+from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.worker import Worker
-
-if TYPE_CHECKING:
-    from rocketstore.log.commitlog.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 

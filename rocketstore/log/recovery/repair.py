@@ -14,9 +14,10 @@ import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.commitlog.checkpoint import (
     CheckpointFile,
     OwnCheckpoint,
@@ -24,6 +25,7 @@ from rocketstore.log.commitlog.checkpoint import (
     fingerprint,
 )
 from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.recovery.broker_state import set_broker_state_aside
 from rocketstore.log.recovery.quarantine import (
@@ -34,12 +36,8 @@ from rocketstore.log.recovery.quarantine import (
     keep_ranges,
     pieces_of,
 )
+from rocketstore.log.recovery.walk import LogWalk
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.recovery.walk import LogWalk
 
 __all__ = ["LogRepair", "is_padding"]
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import BackpressureError, ConfigError, RocketStoreError, StoreClosedError
@@ -29,14 +31,9 @@ from rocketstore.services.retention.plan import (
     decide,
     outcome,
 )
+from rocketstore.services.retention.rule import Retention
 from rocketstore.values.clock import Clock, ManualClock
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rocketstore.engine.engine import Engine
-    from rocketstore.services.retention.rule import Retention
 
 __all__ = ["AgeClock", "Keeper", "RemovedFiles", "disk_use"]
 

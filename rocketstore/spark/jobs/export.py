@@ -24,7 +24,6 @@ from rocketstore.spark.stores import local_path
 from rocketstore.values import LIMITS, parse_json
 
 if TYPE_CHECKING:
-
     from pyspark.sql import DataFrame, SparkSession
 
     from rocketstore import Scan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rocketstore._native.format import index_file
 from rocketstore._native.format.checkpoint_slots import crc32c
@@ -22,14 +22,10 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json
 from rocketstore.replication.role.state import load_state
 from rocketstore.tools._verify.broker import check_side_file, document_of
+from rocketstore.tools._verify.facts import LogFacts
 from rocketstore.tools._verify.holes import hole_at
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.tools.report import Findings
-    from rocketstore.values.arguments import Progress
+from rocketstore.tools.report import Findings
+from rocketstore.values.arguments import Progress
 
 __all__ = [
     "check_checkpoint",
