@@ -1,6 +1,5 @@
 /* What csrc makes of the same pseudo-random input, as one checksum for each part: lines that must be
  * the same on every machine, whatever its byte order, its signedness of char and its CRC kernels. */
-#include "rs_checkpoint.h"
 #include "rs_index_file.h"
 #include "rs_log_file.h"
 #include "rs_message_id.h"
@@ -296,32 +295,6 @@ static void index_file(void)
     end("index file");
 }
 
-static void checkpoints(void)
-{
-    begin(7);
-    for (int i = 0; i < ROUNDS; i++) {
-        rs_checkpoint checkpoint = {
-            .generation = any(), .flushed = any(), .dispatched = any(), .indexed = any(),
-            .minimum = any(), .last_record_start = any(), .last_store_timestamp_ms = any(),
-            .cut = -1, .max_unflushed = any(), .segment_count = any(), .segments_digest = any(),
-            .last_record_size = any() >> 1, .last_record_crc = any(), .tail_crc = any(),
-            .queue_count = any(), .queues_digest = any(), .index_files = any(), .clean = any() % 2,
-        };
-        uint8_t slot[RS_OWN_SLOT_STRIDE];
-        rs_checkpoint_encode(&checkpoint, slot);
-        add(slot, sizeof slot);
-        add_number(rs_checkpoint_decode(slot, sizeof slot, &checkpoint));
-        add_number(checkpoint.indexed);
-        rs_times times;
-        uint8_t page[RS_TIMES_SIZE];
-        rs_times_decode(slot, sizeof slot, &times);
-        add_number(times.index_timestamp_ms);
-        rs_times_encode(&times, page);
-        add(page, sizeof page);
-    }
-    end("checkpoints");
-}
-
 static void a_log(rs_crc32_kernel kernel)
 {
     static uint8_t segments[2][SEGMENT], rooms[3][1024];
@@ -332,7 +305,7 @@ static void a_log(rs_crc32_kernel kernel)
     log.segment = (rs_segment){segments[0], 0, SEGMENT, SEGMENT, -1};
     log.next = (rs_segment){segments[1], SEGMENT, SEGMENT, SEGMENT, -1};
     rs_queue_state queue = {0};
-    begin(8);
+    begin(7);
     for (;;) {
         rs_appended appended;
         rs_message message = any_message(rooms);
@@ -377,7 +350,6 @@ static void all(const char *name, rs_crc32_kernel kernel)
     message_ids();
     queue_units();
     index_file();
-    checkpoints();
     a_log(kernel);
 }
 

@@ -115,22 +115,6 @@ def indexes(vectors: dict[str, Any]) -> Iterator[bytes]:
     yield bytes(300)
 
 
-def checkpoints(vectors: dict[str, Any]) -> Iterator[bytes]:
-    for row in vectors["checkpoints"]:
-        yield bytes.fromhex(row["hex"]).ljust(160, b"\0")
-    numbers = struct.pack(
-        ">9q7I", 7, 4096, 4096, 2048, 0, 4000, 1_700_000_000_000, -1, 1 << 26, *range(7)
-    )
-    yield (
-        b"RSCP"
-        + struct.pack(">I", 1)
-        + numbers
-        + struct.pack(">I", 1)
-        + bytes(range(32))
-        + bytes(4)
-    )
-
-
 def message_ids(vectors: dict[str, Any]) -> Iterator[bytes]:
     for row in vectors["message_ids"]:
         yield row["id"].encode()
@@ -152,7 +136,6 @@ SEEDS = {
     "scan": scans,
     "queue": queues,
     "index": indexes,
-    "checkpoint": checkpoints,
     "message_id": message_ids,
     "filter": filters,
     "columns": logs,

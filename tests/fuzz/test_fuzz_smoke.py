@@ -24,7 +24,6 @@ RUNS = {
     "scan": 10_000,
     "queue": 30_000,
     "index": 60_000,
-    "checkpoint": 100_000,
     "message_id": 500_000,
     "filter": 400_000,
     "columns": 20_000,
@@ -108,7 +107,6 @@ PLANTED = [
     ("queue", "rs_queue_file.c", "left = n; left < count;", "left = n; left <= count;"),
     ("queue", "rs_unit_reader.c", "<= checked->last_physical_offset", "< 0"),
     ("index", "rs_index_file.c", "value >= 1 && value <= next && value < entries", "next > 0"),
-    ("checkpoint", "rs_checkpoint.c", "if (size < RS_OWN_SLOT_SIZE)", "if (size < 8)"),
     ("message_id", "rs_message_id.c", "&& size != 2 * RS_ID_V6_SIZE)", "&& size > 56)"),
 ]  # fmt: skip
 

@@ -50,7 +50,7 @@ TESTS_OF_RECOVERY = (
     ["tests/process/test_kill.py", "tests/model"],
 )
 TARGETS = (
-    *("record", "properties", "batch", "scan", "queue", "index", "checkpoint", "message_id"),
+    *("record", "properties", "batch", "scan", "queue", "index", "message_id"),
     *("columns", "filter"),
 )
 

@@ -59,6 +59,9 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/engine/phases.py": "the phases of an open, one after the other",
     "rocketstore/engine/wiring.py": "the parts of one store, in the order of their needs",
     "rocketstore/errors.py": "one list: each error of its own that rocketstore raises",
+    "rocketstore/log/commitlog/checkpoint.py": (
+        "the two checkpoints: their bytes, their files, and whether ours still holds"
+    ),
     "rocketstore/log/recovery/walk.py": "one walk: its steps, and how it judges what is no record",
     "rocketstore/replication/replica/service.py": "one copy: its service and its connection",
     "rocketstore/replication/protocol/session.py": "both ends of one talk, each word of it",

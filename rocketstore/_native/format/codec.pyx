@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 from rocketstore._native.format.csrc cimport (
     RS_BLANK, RS_NOT_FOUND, RS_OK, RS_PROPERTIES_MAX, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
     rs_batch_element, rs_batch_element_size, rs_batch_join_properties, rs_batch_next, rs_batch_put,
-    rs_crc32, rs_crc32_kernel, rs_host, rs_java_hash, rs_load32s, rs_message,
+    rs_crc32, rs_crc32_kernel, rs_crc32c, rs_host, rs_java_hash, rs_load32s, rs_message,
     rs_message_id_decode, rs_message_id_encode, rs_properties_walk, rs_property_check,
     rs_property_next, rs_property_walk, rs_record, rs_record_born_host, rs_record_check,
     rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
@@ -107,6 +107,16 @@ def crc32(data, uint32_t value=0, str kernel="best"):
     finally:
         PyBuffer_Release(&view)
     return value
+
+
+def crc32c(data, uint32_t value=0):
+    """CRC-32C of bytes-like data, continued from `value`."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return rs_crc32c(value, <const uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
 
 
 def crc31(data):

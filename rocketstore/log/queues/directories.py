@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore._native.os import syscalls
 from rocketstore.errors import HINTS, ReadFailedError

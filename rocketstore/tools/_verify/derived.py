@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rocketstore._native.format import index_file
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
 from rocketstore._native.os import syscalls
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
