@@ -83,13 +83,6 @@ static_assert(RS_RECORD_CRC_AT_DIGITS + RS_RECORD_CRC_DIGITS + 1 == RS_RECORD_CR
 /* Blank (format.md 3.1): size, magic, then anything. */
 #define RS_BLANK_SIZE_MIN 8
 
-/* Client batch element (format.md 4.1). */
-#define RS_BATCH_AT_TOTAL_SIZE 0
-#define RS_BATCH_AT_FLAG 12
-#define RS_BATCH_AT_BODY_LENGTH 16
-#define RS_BATCH_AT_BODY 20
-#define RS_BATCH_FIXED 22
-
 /* Consume queue unit (format.md 6.1). */
 #define RS_UNIT_SIZE 20
 #define RS_UNIT_AT_PHYSICAL_OFFSET 0

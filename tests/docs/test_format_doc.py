@@ -38,12 +38,6 @@ RECORD_FIELDS = {
 }
 #: Section -> (prefix of the constants, {field of the table: constant}).
 FIELDS = {
-    "4.1": {
-        "totalSize": "RS_BATCH_AT_TOTAL_SIZE",
-        "flag": "RS_BATCH_AT_FLAG",
-        "bodyLength": "RS_BATCH_AT_BODY_LENGTH",
-        "body": "RS_BATCH_AT_BODY",
-    },
     "6.1": {
         "physicalOffset of the record": "RS_UNIT_AT_PHYSICAL_OFFSET",
         "size = totalSize of the record": "RS_UNIT_AT_SIZE",
@@ -88,7 +82,6 @@ CONSTANTS = {
     "smallest record": ["RS_RECORD_SIZE_MIN"],
     "host, IPv4 / IPv6": ["RS_HOST_V4_SIZE", "RS_HOST_V6_SIZE"],
     "smallest blank": ["RS_BLANK_SIZE_MIN"],
-    "client batch element, fixed part": ["RS_BATCH_FIXED"],
     "longest V1 topic a reader accepts": ["RS_TOPIC_MAX_V1"],
     "longest topic the V2 writer makes": ["RS_TOPIC_MAX_V2"],
     "longest V2 topic a reader accepts": ["RS_TOPIC_MAX_V2_READ"],

@@ -35,17 +35,6 @@ def properties(vectors: dict[str, Any]) -> Iterator[bytes]:
     yield bytes.fromhex("e4b861eda080f09f98c0aff490808041")  # not UTF-8
 
 
-def batches(vectors: dict[str, Any]) -> Iterator[bytes]:
-    whole = bytes.fromhex(vectors["batch"]["input_hex"])
-    yield whole
-    yield whole * 3
-    yield whole[:32]
-    yield b""
-    for row in vectors["records"]:
-        if row["id"] == "inner_batch":
-            yield bytes.fromhex(row["fields"]["body"])
-
-
 def filters(vectors: dict[str, Any]) -> Iterator[bytes]:
     """A count of operations, three bytes for each, then properties."""
     numbers = [
@@ -115,14 +104,6 @@ def indexes(vectors: dict[str, Any]) -> Iterator[bytes]:
     yield bytes(300)
 
 
-def message_ids(vectors: dict[str, Any]) -> Iterator[bytes]:
-    for row in vectors["message_ids"]:
-        yield row["id"].encode()
-        yield row["id"].lower().encode()
-    for key in vectors["index"]["keys"]:
-        yield key["key"].partition("#")[2].encode()
-
-
 def logs(vectors: dict[str, Any]) -> Iterator[bytes]:
     yield from records(vectors)
     yield b"".join(map(bytes.fromhex, vectors["batch"]["records_hex"]))
@@ -132,11 +113,9 @@ def logs(vectors: dict[str, Any]) -> Iterator[bytes]:
 SEEDS = {
     "record": records,
     "properties": properties,
-    "batch": batches,
     "scan": scans,
     "queue": queues,
     "index": indexes,
-    "message_id": message_ids,
     "filter": filters,
     "columns": logs,
 }
