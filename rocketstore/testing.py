@@ -56,28 +56,24 @@ def temporary_store(
     clock: ManualClock | None = None,
     **options: Unpack[OpenOptions],
 ) -> Iterator[rocketstore.Store]:
-    """Opens a new store with small files in a directory of its own; both are gone at the end.
+    """Opens a new store with small files in memory, as `rocketstore.open(":memory:")`; it is gone at
+    the end.
 
     Args:
         durability, options: As of `small_config`.
         clock: As of `rocketstore.open`.
 
     Raises:
-        ConfigError: An unknown or wrong option.
+        ConfigError: An unknown or wrong option, or there is no memory file system.
     """
     config = small_config(durability=durability, **options)
-    directory = tempfile.mkdtemp(prefix="rocketstore-")
-    path = os.path.join(directory, "store")
+    store = rocketstore.open(":memory:", config=config, clock=clock)
     try:
-        store = rocketstore.open(path, config=config, clock=clock)
-        try:
-            yield store
-        finally:
-            store.close()
-            with contextlib.suppress(rocketstore.StoreClosedError):
-                rocketstore.opened(path).close()  # that of a crash_and_reopen
+        yield store
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        store.close()
+        with contextlib.suppress(rocketstore.StoreClosedError):
+            rocketstore.opened(store.path).close()  # that of a crash_and_reopen
 
 
 def crash_and_reopen(store: rocketstore.Store) -> rocketstore.Store:
@@ -100,7 +96,7 @@ def crash_and_reopen(store: rocketstore.Store) -> rocketstore.Store:
     try:
         _copy(path, copy)
         store.close()
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)  # one in memory went with the close
         os.rename(copy, path)
     except BaseException:
         shutil.rmtree(copy, ignore_errors=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rocketstore.config import StoreConfig
 from rocketstore.config.typed_options import OpenOptions
 from rocketstore.engine.exit_hook import open_at
+from rocketstore.engine.memory_directory import MEMORY, make_place, remove_place
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK, Options
 from rocketstore.engine.writing_engine import WritingEngine
@@ -56,6 +57,9 @@ def open_store(
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
 
     Args:
+        path: ":memory:" is a new store of its own in memory, which is gone when it is closed or its
+            process ends. `Store.path` names its directory, on a tmpfs. It keeps each promise as long
+            as that is there.
         mode: "rw" creates or opens. "r+" opens a store that exists. "r" takes no lock and writes
             nothing: it follows a live writer, and recovers in memory where the last writer crashed.
             The others deliver delayed messages that are due; `deliver_delayed=False` leaves them.
@@ -86,7 +90,8 @@ def open_store(
             `rocketstore.replication.Master` and `Replica`. None: neither.
 
     Raises:
-        ConfigError: An unknown or wrong option, or one that contradicts the files.
+        ConfigError: An unknown or wrong option, or one that contradicts the files. No memory file
+            system for ":memory:": mount a tmpfs, and name it by TMPDIR.
         StoreLockedError: Another process has the store open for writing, still after `wait_s`;
             `waited_s` says how long this one waited.
         StoreRecoveringError: With mode "r", a process recovers or rebuilds the store.
@@ -187,6 +192,8 @@ def _begun(
 ) -> Store:
     """The open store; where something fails, what began has ended."""
     engine: Engine | None = None
+    if in_memory := path == MEMORY:
+        path = make_place(mode)
     try:
         engine = open_engine(path, mode, options)
         if isinstance(engine, WritingEngine):
@@ -200,6 +207,8 @@ def _begun(
     except BaseException:
         if engine is not None:
             engine.close()  # services that began end with it
+        if in_memory:
+            remove_place(path)
         raise
 
 

@@ -73,7 +73,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         #: `usable`: whether commits can be written to it, or it can be made.
         self._content, self.fault, self.usable = _content(path)
-        blocks = (_block(self._content, at) for at in range(0, JOURNAL_BYTES, BLOCK))
+        blocks = (_block(self._content, at) for at in range(0, len(self._content), BLOCK))
         self._blocks = {one.number: one for one in blocks if one is not None}
         newest = self._blocks[max(self._blocks)] if self._blocks else _Block(0, -1, 0, 0, 0, b"")
         #: All blocks before this one were on the disk when a record was written: a loss of power takes

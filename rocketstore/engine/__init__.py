@@ -15,6 +15,7 @@ Read in this order:
 - `shutdown`, `exit_hook`: a close runs once and to its end, also at the end of the interpreter; an
   open that fails restores the clean stop that it found.
 - `rebuild`: an open that replaces queues and index.
+- `memory_directory`: where stores in memory lie, and how their files go.
 
 Every higher floor may import it; `log` and lower floors never do. An open runs in
 the thread of its caller. Workers run from `WritingEngine.start` until the close, which may have a

@@ -361,6 +361,7 @@ class Wiring:
             interval_ms=config.commit_interval_ms,
             least_pages=config.commit_least_pages,
             thorough_interval_ms=config.commit_thorough_interval_ms,
+            woken=config.wake_commit_on_put,
         )
 
     def _connect_committer(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketstore._native.put.writer import Writer as NativeWriter
 from rocketstore.engine import exit_hook
 from rocketstore.engine.engine import CloseMode, Engine, Opened
+from rocketstore.engine.memory_directory import remove_place
 from rocketstore.engine.parts import ReadParts, WriteParts, largest_body, ring_bytes
 from rocketstore.engine.shutdown import Guests, Steps
 from rocketstore.engine.trim import Trim
@@ -130,8 +131,7 @@ class WritingEngine(Engine):
     def plain_writer(self, topic: str, queue_id: int) -> NativeWriter:
         """The native writer that `put_message` uses, one for each queue."""
         key = (topic, queue_id)
-        writer = self.plain_writers.get(key)
-        if writer is None:
+        if (writer := self.plain_writers.get(key)) is None:
             state = self.queue_state(topic, queue_id)
             writer = NativeWriter(
                 self.commit_log.log,
@@ -289,6 +289,7 @@ class WritingEngine(Engine):
     def _release(self) -> None:
         """Not while a service may still write: nobody else may meanwhile."""
         if not self.guests.still_run:
+            remove_place(self.path)
             self.write.lock.release()
 
     def _stop_writing(self, steps: Steps, *, clean: bool) -> None:

@@ -6,6 +6,7 @@ A put with a level above the highest waits as long as the highest says
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -16,6 +17,7 @@ __all__ = ["DEFAULT_DELAY_LEVELS", "parse_delay_levels"]
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
+@functools.cache  # each open asks several times
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Milliseconds of level 1, 2, … from RocketMQ's text form."""
     units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 24 * 3_600_000}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import group_commit, peers, scaling
+from bench import group_commit, peers, scaling, services
 from bench.peer_bodies import MIXED, SETS
 from bench.plots import plot_peers
 
@@ -115,3 +115,15 @@ def test_long_logs_have_sixty_four_gib_and_all_queues_are_asked(tmp_path: Path) 
     given = scaling.arguments(["--only", "queues", "--long", "--directory", str(tmp_path)])
     assert max(scaling.points_of("length", given)) == 64
     assert max(scaling.points_of("queues", given)) == 50_000
+
+
+def test_services_are_measured_in_turns_with_sqlite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--count", "20", "--waiting", "40", "--rounds", "1", "--directory", str(tmp_path)]
+    assert services.main(words) == 0
+    table = capsys.readouterr().out
+    for what in services.CASES:
+        assert f"| {what} | rocketstore |" in table and f"| {what} | SQLite |" in table
+    assert "40 wait, rocketstore: one topic of two counted in" in table
+    assert "expected_queue_offset beside another task" in table

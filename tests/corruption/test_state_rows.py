@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def without_a_row(paths: Iterable[str]) -> list[str]:
 
 def test_every_path_of_a_layout_has_a_row(tmp_path: Path) -> None:
     layout = StoreLayout(tmp_path)
-    kinds = [name for name, kind in vars(StoreLayout).items() if isinstance(kind, property)]
+    kinds = [name for name, kind in vars(StoreLayout).items() if isinstance(kind, cached_property)]
     paths = [path for name in kinds if isinstance(path := getattr(layout, name), Path)]
     below = [path.relative_to(tmp_path) for path in paths]
     found = [str(path) for path in below if path.parts[:1] and path.parts[0] in PLACES]
@@ -108,6 +109,7 @@ def test_each_face_opens_a_sound_store(campaign: StateCampaign) -> None:
 NAMED = re.compile(r'(?:[0-9]+<([^>]*)>, )?"([^"]*)"')
 LOOKING = """
 import sys
+from functools import cached_property
 from pathlib import Path
 from tests.corruption.hostile_commands import command_faces
 from tests.corruption.mutated_states import MODES

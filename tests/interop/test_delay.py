@@ -267,16 +267,25 @@ def test_they_serve_what_we_stored(
     oracle: Oracle, version: str, tally: Tally, tmp_path: Path
 ) -> None:
     """Messages that wait, markers, and messages that were put again, for another time or since
-    retention removes the log before them, are records like others."""
+    retention removes the log before them, are records like others, also those of a transaction. What
+    it cancels and moves is so after RocketMQ has recovered, too: each comes once."""
     path = tmp_path / "store"
     config = config_of(SMALL, deliver_delayed=True)
     clock = ManualClock(NOW_MS)
     with rocketstore.open(path, config=config, clock=clock) as ours:
+        ours.writer("Work").put(b"")
         for n in range(TIMED):
             ours.writer("Orders", queue_id=n % 4).put(b"%d" % n, deliver_at=NOW_MS + 700 * n)
         waiting = list(ours.delayed)
         assert ours.delayed.cancel(waiting[-1])
         assert ours.delayed.reschedule(waiting[-2], NOW_MS + 1)
+        with ours.consumer("Work", group="g") as work, ours.transaction() as tx:
+            assert len(tx.consume(work)) == 1
+            tx.put("Orders", b"100", unique_id="soon", deliver_at=NOW_MS + 2, queue_id=1)
+            tx.put("Orders", b"101", unique_id="late", deliver_at=NOW_MS + 90_000)
+            tx.put("Orders", b"102", keys="k102")
+            assert tx.cancel(str(waiting[-4].unique_id))
+            assert tx.reschedule(str(waiting[-5].unique_id), NOW_MS + 3)
         clock.advance(10)
         wait_until(lambda: ours.delayed.count(end=NOW_MS + 10_000) == 0)
         for _ in range(TIMED):
@@ -288,7 +297,18 @@ def test_they_serve_what_we_stored(
             assert ours.begin_offset > place
             assert {w.message.properties["TIMER_ROLL_TIMES"] for w in ours.delayed} == {"1"}
         view = of_ours(ours)
+        waits = {int(one.message.body) for one in ours.delayed}
+    for _ in range(2):  # after our close, and after a crash of RocketMQ
+        with oracle.open(path, SMALL) as theirs:
+            tally.same(of_oracle(theirs.dump()), view)
+        (path / "abort").touch()
+    with rocketstore.open(path, config=config, clock=clock) as ours:
+        clock.advance(100)
+        wait_until(lambda: len(ours.delayed) == 0)
+        ours.flush()
+        found = sorted(int(message.body) for message in ours.consumer("Orders"))
+    assert found == sorted({*found})
+    assert waits <= {*found} <= {*range(TIMED - 4), *range(TIMED - 3, TIMED - 1), 100, 101, 102}
     with oracle.open(path, SMALL) as theirs:
-        tally.same(of_oracle(theirs.dump()), view)
         sent = Sent(body=b"more").for_oracle()
         assert theirs.put([sent])[0]["status"] == "PUT_OK"

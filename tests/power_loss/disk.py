@@ -153,8 +153,18 @@ class Disk:
         else:
             self._name(path, event.file)
             self._name(self._renamed, 0)
+            self._take_along(self._renamed, path)
             self.moves.append((self._renamed, path, event.file))
             self._renamed = ""
+
+    def _take_along(self, old: str, new: str) -> None:
+        """What lies in a directory goes with it. Where the rename is lost, the old one is empty: all
+        of it was on the disk before, and nobody looks there."""
+        for path in [path for path in self.names if path.startswith(f"{old}/")]:
+            self.names[new + path[len(old) :]] = self.names.pop(path)
+        for number, path in self.directories.items():
+            if path == old or path.startswith(f"{old}/"):
+                self.directories[number] = new + path[len(old) :]
 
     def _name(self, path: str, number: int) -> None:
         self.names.setdefault(path, [0]).append(number)

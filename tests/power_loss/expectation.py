@@ -10,7 +10,17 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["AGAIN", "BATCH", "DELAYED", "LATE", "Expectation", "body_of", "keys_of", "tags_of"]
+__all__ = [
+    "AGAIN",
+    "BATCH",
+    "DELAYED",
+    "KEYED",
+    "LATE",
+    "Expectation",
+    "body_of",
+    "keys_of",
+    "tags_of",
+]
 
 #: Tags and keys of a message of a batch, which has one of each for all its messages.
 BATCH: tuple[str, tuple[str, ...]] = ("batch", ("kb",))
@@ -19,6 +29,8 @@ BATCH: tuple[str, tuple[str, ...]] = ("batch", ("kb",))
 LATE = "late"
 #: The topic of a message that comes again.
 AGAIN = "again"
+#: The topic of which the latest message of each key is kept: the store puts messages of it again.
+KEYED = "config"
 DELAYED = (LATE, AGAIN, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 
 
@@ -61,8 +73,13 @@ class Expectation:
     ahead: dict[str, list[int]] = field(default_factory=dict)
     #: Of each transaction: its messages, as (queue, number), and its offsets.
     transactions: list[tuple[list[tuple[str, int]], dict[str, int]]] = field(default_factory=list)
-    #: Of each of them: the id of what it has wait, and the id that it cancels.
-    timers: list[tuple[str, str | None]] = field(default_factory=list)
+    #: Of each of them: the id of what it has wait, the id that it cancels, and the one that it moves.
+    timers: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    #: Key → bodies of its messages and where each ends, -1 before its put returned.
+    keyed: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    #: Name of each compaction → what the log had then, by key; and the names of those that returned.
+    compactions: dict[str, dict[str, str]] = field(default_factory=dict)
+    compacted: list[str] = field(default_factory=list)
     #: Body of each delayed message → where its record ends, -1 before its put returned.
     late: dict[str, int] = field(default_factory=dict)
     #: Bodies of those that were cancelled → where the record that says so ends, -1 before that returned.
@@ -104,6 +121,19 @@ class Expectation:
         self.cancelled[mark["body"]] = mark["end"]
         self._promise(mark["durability"], mark["end"])
 
+    def _setting(self, mark: dict[str, Any]) -> None:
+        self.keyed.setdefault(mark["key"], []).append((mark["body"], -1))
+
+    def _set(self, mark: dict[str, Any]) -> None:
+        self.keyed[mark["key"]][-1] = (mark["body"], mark["end"])
+        self._promise(mark["durability"], mark["end"])
+
+    def _compacting(self, mark: dict[str, Any]) -> None:
+        self.compactions[mark["name"]] = mark["latest"]
+
+    def _compacted(self, mark: dict[str, Any]) -> None:
+        self.compacted.append(mark["name"])
+
     def _flushed(self, mark: dict[str, Any]) -> None:
         self._promise("disk", mark["end"])
 
@@ -121,6 +151,8 @@ class Expectation:
         # One whose put did not return may have been stored all the same.
         self.late = {body: at for body, at in self.late.items() if at <= end}
         self.cancelled = {body: at for body, at in self.cancelled.items() if at <= end}
+        for key, known in self.keyed.items():
+            self.keyed[key] = [(body, at) for body, at in known if at <= end]
         if self.repeated is not None and self.repeated > end:
             self.repeated = None
         self.places = {at: place for at, place in self.places.items() if at < end}
@@ -156,7 +188,7 @@ class Expectation:
     def _transacting(self, mark: dict[str, Any]) -> None:
         puts = [(queue, number) for queue, number in mark["puts"]]
         self.transactions.append((puts, mark["offsets"]))
-        self.timers.append((mark["timer"], mark["ended"]))
+        self.timers.append((mark["timer"], mark["ended"], mark["moved"]))
         self._committing({"offsets": mark["offsets"], "durability": "disk"})
 
     def _transacted(self, mark: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ are those that were committed; a second recovery changes no byte; the store take
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import random
 import time
@@ -27,6 +28,7 @@ from tests.power_loss.expectation import (
     AGAIN,
     BATCH,
     DELAYED,
+    KEYED,
     LATE,
     Expectation,
     body_of,
@@ -41,6 +43,8 @@ __all__ = ["Wrong", "judge", "leave", "quiet", "stored_offsets"]
 
 #: What a transaction of the store puts for itself.
 COMMIT_RECORDS = "rmq_sys_rocketstore_transactions"
+#: Where transactions move what waits, ms.
+MOVED_MS = 4_000_000_000_000
 #: All is due then, ms.
 LATEST_MS = 2_000_000_000_000
 #: Of the images, so many take a message after the second recovery, are closed and verified.
@@ -85,6 +89,7 @@ def judge_store(root: Path, expected: Expectation, *, killed: bool, rng: random.
         check_places(store, expected, messages)
         check_offsets(store, expected, killed=killed)
         check_transactions(store, expected, messages)
+        check_keys(store, expected, killed=killed)
         offsets = stored_offsets(store)
         check_index(store, messages, rng)
         ends = queue_ends(store)
@@ -162,7 +167,7 @@ def check_messages(store: Store, expected: Expectation, *, killed: bool) -> list
     check(low <= begin <= high, f"begins at {begin}, allowed {low} … {high}")
     messages: list[Message] = []
     for topic in store.topics():
-        for queue_id in () if topic in (*DELAYED, COMMIT_RECORDS) else store.queues(topic):
+        for queue_id in () if topic in (*DELAYED, KEYED, COMMIT_RECORDS) else store.queues(topic):
             found = list(store.consumer(topic, queue_id=queue_id))
             check_queue(f"{topic}/{queue_id}", found, expected)
             last = found[-1].queue_offset + 1 if found else 0
@@ -261,19 +266,47 @@ def check_transactions(store: Store, expected: Expectation, messages: list[Messa
     """All of a transaction is there, offsets as well, or nothing of it."""
     there = {(f"{message.topic}/{message.queue_id}", message.queue_offset) for message in messages}
     stored = stored_offsets(store)
-    waits = {one.unique_id for one in store.delayed} if expected.transactions else set()
-    wanted = set()
-    for (puts, offsets), (timer, ended) in zip(expected.transactions, expected.timers, strict=True):
+    waits = {one.unique_id: one.due_time for one in store.delayed if expected.transactions}
+    moved = datetime.datetime.fromtimestamp(MOVED_MS / 1000, datetime.UTC)
+    wanted: dict[str | None, bool] = {}
+    for (puts, offsets), (timer, ended, later) in zip(
+        expected.transactions, expected.timers, strict=True
+    ):
         found = [tuple(put) in there for put in puts]
         check(all(found) or not any(found), f"transaction of {puts}: {found} are there")
         for name, offset in offsets.items():
             done = stored.get(name, -1) >= offset
             check(not puts or done == found[0], f"{name} {offset}: stored {done}, puts {found[0]}")
         if all(found):
-            wanted |= {timer}
-            wanted -= {ended}
-    known = {timer for timer, _ in expected.timers}
-    check(waits & known == wanted, f"{sorted(map(str, waits & known))} wait, not {sorted(wanted)}")
+            wanted |= {timer: False} | ({later: True} if later else {})
+            wanted.pop(ended, None)
+    known = {timer for timer, *_ in expected.timers}
+    waits_so = {name: due == moved for name, due in waits.items() if name in known}
+    check(waits_so == wanted, f"{waits_so} wait, not {wanted}: True is moved")
+
+
+def latest_of(store: Store) -> dict[str, str]:
+    """The body of the latest message of each key."""
+    found = store.consumer(KEYED) if KEYED in store.topics() else ()
+    messages = sorted(found, key=lambda message: message.physical_offset)
+    return {message.keys[0]: message.body.decode().rstrip(".") for message in messages}
+
+
+def check_keys(store: Store, expected: Expectation, *, killed: bool) -> None:
+    """Each key has the latest body that was acknowledged, or one that was put after it. Stores of
+    compactions that returned are there, and all that are there have what they are made of."""
+    promised = expected.in_system if killed else expected.on_disk
+    found = latest_of(store)
+    for key, known in expected.keyed.items():
+        kept = [n for n, (_, at) in enumerate(known) if 0 <= at <= promised]
+        allowed = [body for body, _ in known[kept[-1] if kept else 0 :]]
+        check(found.get(key) in (allowed if kept else [*allowed, None]), f"{key}: {found}, {known}")
+    for name, wanted in expected.compactions.items():
+        path = Path(store.path).with_name(name)
+        check(path.exists() or name not in expected.compacted, f"the compaction {name} is lost")
+        if path.exists():
+            with rocketstore.open(path, "r") as made:
+                check(latest_of(made) == wanted, f"{name} has {latest_of(made)}, not {wanted}")
 
 
 def stored_offsets(store: Store) -> dict[str, int]:

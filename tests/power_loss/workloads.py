@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rocketstore import BackpressureError, DiskFullError, Durability, Retention, StoreFailedError
 from rocketstore.services.delay import offsets, timer_table
 from rocketstore.services.delay.service import DelayService
-from tests.power_loss.expectation import BATCH, body_of
+from tests.power_loss.expectation import BATCH, KEYED, body_of
 from tests.support.small_store import engine_of, parts
 
 if TYPE_CHECKING:
@@ -262,6 +262,21 @@ def retained(run: Run) -> None:
     run.close()
 
 
+def latest(run: Run) -> None:
+    """The latest message of each key goes to the end before its segment goes, and into stores next to this
+    one, each of which goes on from the one before."""
+    held = Retention(max_bytes=SEGMENT, keep_latest_of=[KEYED])
+    for leaves in (run.close, run.die, run.close):
+        run.open()
+        for _ in range(2):
+            run.set_keys(9)
+            some(run, 12)
+            if run.rng.random() < 0.5:
+                run.compact()
+            run.retain(held)
+        leaves()
+
+
 def delayed(run: Run) -> None:
     """Messages wait for a level or for a time of their own, are cancelled, are put again, and are
     delivered."""
@@ -351,6 +366,8 @@ WORKLOADS = {
     "trimmed in the system": Workload(trimmed, SYSTEM),
     "retained": Workload(retained, SMALL),
     "retained in the system": Workload(retained, SYSTEM),
+    "latest": Workload(latest, SMALL),
+    "latest in the system": Workload(latest, SYSTEM),
     "delayed": Workload(delayed, LATER),
     "delayed in the system": Workload(delayed, {**SYSTEM, **LATER, "durability": "os"}),
     "failed sync": Workload(failed_sync, SYSTEM),

@@ -21,8 +21,8 @@ from rocketstore import Durability, Retention, Store
 from rocketstore.services.delay.rolling import roll
 from rocketstore.testing import ManualClock
 from tests.power_loss import workloads
-from tests.power_loss.expectation import AGAIN, DELAYED, LATE, body_of, keys_of, tags_of
-from tests.power_loss.oracle import leave, quiet, stored_offsets
+from tests.power_loss.expectation import AGAIN, DELAYED, KEYED, LATE, body_of, keys_of, tags_of
+from tests.power_loss.oracle import MOVED_MS, latest_of, leave, quiet, stored_offsets
 from tests.power_loss.small_steps import small_steps
 from tests.support.small_store import dispatched, engine_of, parts
 
@@ -84,6 +84,7 @@ class Run:
             offsets=stored_offsets(store),
         )
         self.numbers: dict[tuple[str, int], int] = {}
+        self.base: Path | None = None  # what was compacted last in this life
         self.timer: str | None = None  # what waits of the last transaction of this life
         return store
 
@@ -201,7 +202,8 @@ class Run:
         queues."""
         self.store.flush()
         plan = dispatched(self.store).retention.plan(rule)
-        self.mark("trimming", before=plan.new_begin_offset)
+        most = self.store.end_offset if rule.keep_latest_of else plan.new_begin_offset
+        self.mark("trimming", before=most)
         self.mark("trimmed", begin=self.store.retention.run(rule).new_begin_offset)
 
     def commit(
@@ -223,7 +225,7 @@ class Run:
 
     def transact(self, sizes: list[int], *, group: str | None, durability: Durability) -> None:
         """A group takes some messages, and what comes of them is put with its offset. One message waits
-        for long; that of the transaction before is cancelled, at times."""
+        for long; that of the transaction before is cancelled or moved, at times."""
         timer = f"{self.life}-{self.numbers.get(('later', 0), 0)}"
         with self.store.consumer("in", group=group) as consumer:
             with self.store.transaction(durability=durability) as tx:
@@ -237,19 +239,45 @@ class Run:
                     named = {"tags": tags_of(number), "keys": keys_of(number)}
                     tx.put(topic, body, queue_id=queue_id, **named)  # type: ignore[arg-type]
                 tx.put("later", b"", unique_id=timer, deliver_after=FAR)
-                ended = self.timer if self.timer and self.rng.random() < 0.5 else None
-                if ended is not None:
-                    assert tx.cancel(ended)
+                what = self.rng.choice(("", "ended", "moved")) if self.timer else ""
+                if self.timer and what:
+                    way = (
+                        tx.cancel(self.timer)
+                        if what == "ended"
+                        else tx.reschedule(self.timer, MOVED_MS)
+                    )
+                    assert way
                 offsets = tx.commit_offsets(consumer) if taken else {}
                 named_offsets = {f"{group} in/{q}": at for q, at in offsets.items()}
                 queues = [[f"{topic}/{queue_id}", number] for topic, queue_id, number in puts]
-                about = {"timer": timer, "ended": ended}
+                about = {"timer": timer, "ended": None, "moved": None}
+                about |= {what: self.timer} if what else {}
                 self.mark("transacting", puts=queues, offsets=named_offsets, **about)
             self.timer = timer
             self.numbers["later", 0] = self.numbers.get(("later", 0), 0) + 1
             self.mark("transacted", offsets=named_offsets)
         if durability == "disk" or offsets:
             self.mark("flushed", end=self.store.flushed_offset)
+
+    def set_keys(self, count: int) -> None:
+        """Messages with keys, of a topic of which the latest of each is kept."""
+        for key in self.rng.choices("abcdefgh", k=count):
+            self.number = getattr(self, "number", 0) + 1
+            body = f"{self.life}:{self.number}"
+            self.mark("setting", key=key, body=body)
+            sized = body.encode() + b"." * self.rng.choice((0, 300, 900))
+            put = self.store.writer(KEYED, queue_id=self.rng.randrange(2)).put(sized, keys=key)
+            self.mark("set", key=key, body=body, end=put.end_offset, durability=str(put.durability))
+
+    def compact(self) -> None:
+        """The latest of each key goes to a store next to this one, which begins with the one before."""
+        self.store.flush()
+        latest = latest_of(dispatched(self.store))
+        name = f"{self.life}-{self.store.end_offset}"
+        self.mark("compacting", name=name, latest=latest)
+        self.store.compact(KEYED, into=self.root.with_name(name), base=self.base)
+        self.base = self.root.with_name(name)
+        self.mark("compacted", name=name)
 
     def merge_commits(self) -> None:
         """What a worker does every few seconds."""

@@ -1,10 +1,9 @@
-"""What is left of the latest messages of keys after a kill, a full disk, damage, or an emergency."""
+"""What is left of the latest messages of keys after a full disk, damage, or an emergency; power_loss has what a loss
+of power leaves."""
 
 from __future__ import annotations
 
 import errno
-import random
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,77 +12,13 @@ import pytest
 
 import rocketstore
 from rocketstore import DiskFullError, Retention
-from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import CorruptRecordError
 from rocketstore.services.retention import keeper, latest
 from rocketstore.services.retention.latest import LatestMessages
-from tests.services.latest_tools import RULE, first_segments_go, latest_of, messages, put
-from tests.support.copies import copy_if_there
+from tests.services.latest_tools import RULE, latest_of, messages, put
 from tests.support.retention_tools import NEVER, Disk, fill
 from tests.support.small_store import SEGMENT, dispatched, engine_of, open_small
 from tests.support.waiting import wait_until
-
-
-class Images:
-    """Copies of a store as a loss of power leaves it, at each copy and around the trim: the log has what was
-    flushed, and a part of what follows. A part that is all of it is what a kill leaves."""
-
-    def __init__(self, path: Path, rng: random.Random, patch: pytest.MonkeyPatch) -> None:
-        self.path, self.rng = path, rng
-        self.made: list[Path] = []
-        for kind, name in ((LatestMessages, "_put"), (WritingEngine, "trim")):
-            patch.setattr(kind, name, self.around(getattr(kind, name)))
-
-    def around(self, real: Any) -> Any:
-        def call(*given: Any, **named: Any) -> Any:
-            store = rocketstore.opened(self.path)
-            self.take(store.flushed_offset, store.end_offset)
-            found = real(*given, **named)
-            self.take(store.flushed_offset, store.end_offset)
-            return found
-
-        return call
-
-    def take(self, flushed: int, end: int) -> None:
-        image = self.path.with_name(f"{self.path.name}.{len(self.made)}")
-        shutil.copytree(self.path, image, copy_function=copy_if_there)
-        self.made.append(image)
-        cut = self.rng.choice((flushed, end, self.rng.randint(flushed, end)))
-        for file in (image / "commitlog").iterdir():
-            if (size := file.stat().st_size) + int(file.name) > cut:
-                kept = max(0, cut - int(file.name))
-                file.write_bytes(file.read_bytes()[:kept] + bytes(size - kept))
-
-
-@pytest.mark.parametrize("durability", ["disk", "os"])
-def test_lost_power_loses_no_key_and_makes_no_more_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
-) -> None:
-    """Nor a second loss, in the run of retention that follows."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    rng, values = random.Random(seed), dict[str, bytes]()
-    with open_small(tmp_path / "s", durability=durability) as store, monkeypatch.context() as patch:
-        for n in range(3):
-            first_segments_go(store)
-            for key in rng.sample("abcdefgh", 4):
-                values[key] = b"%d" % n
-                put(store, key, values[key], rng.randrange(3))
-            fill(store, 40)
-        images = Images(tmp_path / "s", rng, patch)
-        store.retention.run(RULE)
-    assert len(images.made) > 2
-    for number, image in enumerate(images.made):
-        with monkeypatch.context() as patch, open_small(image, durability=durability) as store:
-            assert latest_of(dispatched(store)) == values
-            again = Images(image, rng, patch) if number % 4 == 0 else None
-            first_segments_go(store)
-            assert latest_of(store) == values
-            assert store.begin_offset > 0
-            assert len(messages(store)) <= 2 * len(values)
-        for second in again.made if again else ():
-            with open_small(second, durability=durability) as store:
-                assert latest_of(dispatched(store)) == values
 
 
 @pytest.mark.parametrize("error", [DiskFullError(errno.ENOSPC, "full"), OSError(errno.EIO, "EIO")])

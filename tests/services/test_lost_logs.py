@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -317,7 +318,7 @@ def test_every_file_has_a_row(made: Made) -> None:
     values = {
         name: getattr(layout, name)
         for name, value in vars(StoreLayout).items()
-        if isinstance(value, property)
+        if isinstance(value, cached_property)
     }
     inside = (layout.config, layout.own)
     named = {

@@ -88,23 +88,20 @@ def test_the_latest_of_a_key_keeps_its_id_beside_timers_and_holds(store: Store) 
     assert store.begin_offset > begin and store.delayed.get("t1") is not None
 
 
-def test_a_retry_with_its_ack_is_one_record(store: Store) -> None:
-    for number in range(5):
-        store.writer("in").put(b"%d" % number)
-
-    def work(*, fails: bool) -> None:
-        with store.transaction() as tx:
-            got = tx.consume(consumer, max_messages=3)
-            assert [m.body for m in got] == [b"0", b"1", b"2"]
-            for message in got:
-                retry = f"retry-{message.queue_offset}"
-                tx.put("retries", message.body, deliver_after=DAYS, unique_id=retry)
-            if fails:
-                raise OSError("once")
-
-    with store.consumer("in", group="g") as consumer:
-        with pytest.raises(OSError, match="once"):
-            work(fails=True)
-        assert (len(store.delayed), store.committed("in", "g")) == (0, {})
-        work(fails=False)
-        assert (len(store.delayed), store.committed("in", "g")) == (3, {0: 3})
+def test_a_timer_of_30_days_and_two_keys_hold_no_log(tmp_path: Path) -> None:
+    """20 MB are put, and 100 segments go."""
+    rule = Retention(max_bytes=2 << 20, keep_latest_of=["config"])
+    shape = {"commit_log_file_size_bytes": 180_000, "consume_queue_file_size_bytes": 20_000}
+    with open_small(tmp_path, durability="os", **shape) as store:
+        store.writer("mails").put(b"late", unique_id="t", deliver_after=30 * DAYS)
+        for key in "ab":
+            store.writer("config").put(key.encode(), keys=key)
+        for _ in range(200):
+            end = store.writer("fill").put_batch([bytes(1000)] * 100).end_offset
+            store.flush()
+            store.retention.run(rule)
+            assert end - store.begin_offset <= 4 << 20
+        assert store.begin_offset > 100 * 180_000
+        waiting = store.delayed.get("t")
+        assert waiting is not None and waiting.message.body == b"late"
+        assert sorted(message.body for message in store.consumer("config")) == [b"a", b"b"]

@@ -26,7 +26,6 @@ ALLOWED = {
     "log/commitlog/test_group_commit.py": "a slow disk; and a thread that must not wake meanwhile",
     "process/test_exit.py": "a slow close; and a fork beside threads that want the GIL",
     "process/test_follow_latency.py": "puts at a rate",
-    "process/test_timer_kill.py": "a kill at a random moment",
     "process/test_signals_in_close.py": "a signal in the middle of a call",
     "power_loss/oracle.py": "looks again for deliveries, with a deadline",
     "power_loss/writer.py": "looks again for deliveries, with a deadline",

@@ -4,6 +4,7 @@ survives a run that is killed."""
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import select
@@ -13,10 +14,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocketstore import CompletionPort, Placed, PutResult, RocketStoreError, Store
+from rocketstore import (
+    CompletionPort,
+    Placed,
+    PutResult,
+    Retention,
+    RocketStoreError,
+    Store,
+)
 from tests.support.small_store import open_small, parts
 
-__all__ = ["COMPACTED", "PATIENCE", "Ack", "Journal", "Run", "is_typed"]
+__all__ = [
+    "BASED",
+    "COMPACTED",
+    "KEYED",
+    "LATER",
+    "PATIENCE",
+    "Ack",
+    "Journal",
+    "Run",
+    "is_typed",
+    "name_of",
+]
 
 #: No wait of a run is long; buffers are small, so that no time goes into locking them.
 PATIENCE: dict[str, Any] = {
@@ -28,12 +47,27 @@ PATIENCE: dict[str, Any] = {
 }
 #: Name of the store that a compaction makes, next to that of the scene.
 COMPACTED = "compacted"
+#: Of the one that goes on from it.
+BASED = "based"
 #: After so many puts that are refused in a row the next act follows.
 REFUSED_MAX = 2
 
 
 #: What is said several times.
-LISTS = ("sent", "commits", "transactions", "committed", "errors", "wrong", "logged")
+LISTS = (
+    "sent",
+    "commits",
+    "transactions",
+    "committed",
+    "kept",
+    "compacted",
+    "errors",
+    "wrong",
+    "logged",
+)
+#: Of what waits, and of keys whose latest message is kept.
+LATER, KEYED = "later", "config"
+DAY = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -59,8 +93,10 @@ class Journal:
     #: Bodies of each transaction that was begun, and of those whose commit returned.
     transactions: list[list[str]] = field(default_factory=list)
     committed: list[list[str]] = field(default_factory=list)
-    #: Whether a compaction returned.
-    compacted: bool = False
+    #: Names of messages that wait, or are the latest of their key, whatever is trimmed.
+    kept: list[str] = field(default_factory=list)
+    #: Names of stores whose compaction returned.
+    compacted: list[str] = field(default_factory=list)
     trimmed: int = 0
     errors: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -221,16 +257,23 @@ class Run:
             self.say("commits", {str(queue_id): offset for queue_id, offset in places.items()})
 
     def transact(self, group: str, count: int = 3) -> None:
-        """Reads as a group does, and puts into two topics what came of it, all or nothing."""
+        """Reads as a group does, and puts into two topics what came of it, all or nothing. One message
+        more waits; that of the transaction before is moved, those of earlier ones are cancelled."""
         assert self.store is not None
-        bodies = self.bodies(count, 41)
+        bodies = self.bodies(count, 1)
         self.say("transactions", bodies)
         with (
             self.act("transaction"),
             self.store.consumer("orders", group=group) as consumer,
         ):
-            consumer.poll(2, timeout_s=0.2)
             with self.store.transaction() as tx:
+                tx.consume(consumer, 2, timeout_s=0.2)
+                for n, one in enumerate(
+                    self.store.delayed.messages(LATER)
+                ):  # what was put last is due first
+                    assert one.unique_id is not None
+                    _ = tx.cancel(one.unique_id) if n else tx.reschedule(one.unique_id, 2 * DAY)
+                tx.put(LATER, b"", unique_id=name_of(bodies[0]), deliver_after=DAY)
                 for number, body in enumerate(bodies):
                     tx.put(("more", "made")[number % 2], body.encode(), queue_id=number % 3)
                 places = tx.commit_offsets(consumer)
@@ -239,11 +282,31 @@ class Run:
                 self.say("committed", bodies)
             self.say("commits", {str(queue_id): offset for queue_id, offset in places.items()})
 
-    def compact(self, topic: str) -> bool:
+    def keep(self, topic: str, **options: Any) -> None:
+        """A message that stays, whatever is trimmed."""
+        assert self.store is not None
+        [body] = self.bodies(1, 43)
+        with self.act("keep"):
+            name = name_of(body)
+            self.store.writer(topic).put(body.encode(), keys=name, unique_id=name, **options)
+            self.say("kept", name)
+
+    def retain(self) -> None:
+        """All goes that can: what waits is put again, and the latest message of each key."""
+        assert self.store is not None
+        with self.act("retention"):
+            self.store.flush()
+            self.read("more")  # and so dispatches
+            self.say("trimmed", self.store.end_offset)
+            self.store.retention.run(Retention(max_bytes=1, keep_latest_of=[KEYED]))
+
+    def compact(self, topic: str, base: str | None = None) -> bool:
         assert self.store is not None
         with self.act("compact"):
-            self.store.compact(topic, into=self.root.with_name(COMPACTED))
-            self.say("compacted", True)
+            name = COMPACTED if base is None else BASED
+            before = base and self.root.with_name(base)
+            self.store.compact(topic, into=self.root.with_name(name), base=before)
+            self.say("compacted", name)
             return True
         return False
 
@@ -269,6 +332,10 @@ class Run:
         with self.act("trim"):
             self.say("trimmed", before)
             self.store.trim(before_offset=min(before, self.store.end_offset))
+
+
+def name_of(body: str) -> str:
+    return body.partition(":")[0]
 
 
 def where(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,22 @@ from rocketstore._native.os.mapping import mapped_files
 from rocketstore.tools import verify
 from tests.support.small_store import SMALL, open_small
 from tests.support.transactions import RECORDS
-from tests.syscall_faults.journal import COMPACTED, PATIENCE, Ack, Journal, is_typed, where
+from tests.syscall_faults.journal import (
+    BASED,
+    COMPACTED,
+    KEYED,
+    LATER,
+    PATIENCE,
+    Ack,
+    Journal,
+    is_typed,
+    name_of,
+    where,
+)
 
 __all__ = ["held", "judge", "left_behind"]
 
+TIMERS = "rmq_sys_wheel_timer"
 SHAPE = {"index_slots": SMALL["index_slots"], "index_entries": SMALL["index_entries"]}
 
 
@@ -30,7 +43,7 @@ def held(root: Path) -> list[str]:
 def stored(store: Store) -> Iterator[tuple[str, int, int, str]]:
     """Topic, queue, queue offset and body of all that can be read; steps over damage."""
     for topic in store.topics():
-        if topic == RECORDS:
+        if topic in (RECORDS, TIMERS):
             continue  # a commit record has the bodies of its messages together
         for queue_id in store.queues(topic):
             with store.consumer(topic, queue_id=queue_id) as consumer:
@@ -58,7 +71,7 @@ def judge(root: Path, journal: Journal, options: dict[str, Any], *, damaged: boo
         with open_small(root, **options) as store:
             wrong += _check_messages(store, journal, clean=clean)
             wrong += _check_groups(store, journal)
-            wrong += _check_transactions(store, journal)
+            wrong += _check_transactions(store, journal) + _check_kept(store, journal)
             store.writer("after").put(b"works", durability="disk")
             with store.consumer("after") as consumer:
                 if [bytes(message.body) for message in consumer.poll(1, timeout_s=10)] != [
@@ -86,7 +99,7 @@ def _check_messages(store: Store, journal: Journal, *, clean: bool) -> list[str]
         if (topic, queue_id, queue_offset) in found:
             wrong.append(f"{topic}/{queue_id} goes back at {queue_offset}")
         found[topic, queue_id, queue_offset] = body
-        if topic != "after" and (body not in sent or body in seen):
+        if topic != "after" and (body not in sent or (body in seen and topic != KEYED)):
             wrong.append(f"never sent, or twice there: {topic} {body[:20]}")
         seen.add(body)
     for ack in journal.acks:
@@ -133,28 +146,44 @@ def _check_groups(store: Store, journal: Journal) -> list[str]:
 def _check_transactions(store: Store, journal: Journal) -> list[str]:
     """All of each transaction, or nothing of it; and all of one whose commit returned."""
     found = {body for _, _, _, body in stored(store)}
-    wrong = []
+    wrong, timers = [], list[str]()
     for bodies in journal.transactions:
         there = len(found.intersection(bodies))
         if there not in (0, len(bodies)):
             wrong.append(f"{there} of {len(bodies)} messages of a transaction: {bodies[0][:20]}")
         if bodies in journal.committed and not there:
             wrong.append(f"a committed transaction is lost: {bodies[0][:20]}")
+        timers += [name_of(bodies[0])] if there else []
+    waits = [one.unique_id for one in store.delayed.messages(LATER)]
+    if timers and waits != timers[:-3:-1]:
+        wrong.append(f"{waits} wait, not the last two of {timers}")
     return wrong
+
+
+def _check_kept(store: Store, journal: Journal) -> list[str]:
+    """What waits does so once; a key whose message was put again may have it twice."""
+    waits = Counter(one.unique_id for one in store.delayed.messages(LATER))
+    keys = {name_of(body) for topic, _, _, body in stored(store) if topic == KEYED}
+    return [
+        f"{name} waits {waits[name]} times, and is no key"
+        for name in journal.kept
+        if waits[name] != 1 and name not in keys
+    ]
 
 
 def _check_compacted(root: Path, journal: Journal) -> list[str]:
-    """The new store has its name once it is whole; what is left of another one says that it is not."""
-    into, wrong = root.with_name(COMPACTED), []
-    names = {path.name for path in root.parent.iterdir()}
-    wrong += [f"a stray name: {name}" for name in names - {root.name, COMPACTED, "trace"}
-              if name != f".{COMPACTED}.compacting"]  # fmt: skip
-    if into.exists():
-        wrong += [f"verify of the new store: {fault}" for fault in verify(into, **SHAPE).faults[:3]]
-        wrong += [f"never sent: {body[:20]}" for body in held(into) if body not in journal.sent]
-    if journal.compacted and not (into.exists() and held(into)):
-        wrong.append("compacted, and not there")
-    return wrong
+    """A new store has its name once it is whole; what is left of another one says that it is not."""
+    wrong, names = [], {path.name for path in root.parent.iterdir()} - {root.name, "trace"}
+    for name in (COMPACTED, BASED):
+        into = root.with_name(name)
+        names -= {name, f".{name}.compacting"}
+        if into.exists():
+            found = held(into)
+            wrong += [f"verify of {name}: {fault}" for fault in verify(into, **SHAPE).faults[:3]]
+            wrong += [f"never sent: {body[:20]}" for body in found if body not in journal.sent]
+        if name in journal.compacted and not (into.exists() and found):
+            wrong.append(f"{name} is not there")
+    return wrong + [f"a stray name: {name}" for name in names]
 
 
 def _check_names(root: Path) -> list[str]:

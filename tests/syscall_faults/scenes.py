@@ -13,7 +13,7 @@ from typing import Any
 from rocketstore.services.transactions import commits
 from rocketstore.tools import verify
 from tests.support.small_store import SEGMENT, SMALL, open_small
-from tests.syscall_faults.journal import Run
+from tests.syscall_faults.journal import COMPACTED, DAY, KEYED, LATER, Run
 
 __all__ = ["SCENES", "Scene"]
 
@@ -132,6 +132,19 @@ def finish(run: Run) -> None:
         run.close()
 
 
+def retain(run: Run) -> None:
+    """What waits and the latest messages of keys are put again, twice."""
+    if run.open() is None:
+        return
+    for _ in range(2):
+        for _ in range(3):
+            run.keep(LATER, deliver_after=DAY)
+            run.keep(KEYED)
+        run.put("more", 24, size=101)
+        run.retain()
+    run.close()
+
+
 def compact(run: Run) -> None:
     if run.open() is None:
         return
@@ -143,6 +156,7 @@ def compact(run: Run) -> None:
     if not run.compact("orders"):
         run.compact("orders")
     run.put("orders", 1)
+    run.compact("orders", base=COMPACTED)
     run.close()
 
 
@@ -194,6 +208,7 @@ def cut_transaction(mode: str, root: Path) -> None:
         with store.transaction() as tx:
             for body in CUT:
                 tx.put("made", body.encode())
+            tx.put(LATER, b"", unique_id=CUT[0], deliver_after=DAY)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
 
@@ -259,6 +274,8 @@ SCENES: dict[str, Scene] = {
     "readers-torn": Scene(readers, {"durability": "disk"}, functools.partial(torn, "disk")),
     **_modes("transactions", transactions),
     "finish": Scene(finish, {"durability": "disk"}, functools.partial(cut_transaction, "disk")),
+    "retain": Scene(retain, {"durability": "os"}),
+    "retain-disk": Scene(retain, {"durability": "disk"}),
     "compact": Scene(compact, {"durability": "os"}),
     "destroy": Scene(destroy, {"durability": "os"}),
 }

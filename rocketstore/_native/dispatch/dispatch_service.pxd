@@ -19,4 +19,4 @@ cdef class DispatchService:
 
     cdef bint round(self) noexcept nogil
     cdef bint publish(self, int64_t offset) noexcept nogil
-    cdef void serve_c(self, EventCount signal, int64_t limit_ns) noexcept nogil
+    cdef void serve_c(self, EventCount signal, int64_t limit_ns, bint indexing) noexcept nogil

@@ -18,5 +18,10 @@ class DispatchService:
     def stop_indexing(self) -> None: ...
     def go_on_indexing(self) -> None: ...
     def serve(
-        self, signal: EventCount, segment: MappedFile, shared: Positions | None, limit_ms: int
+        self,
+        signal: EventCount,
+        segment: MappedFile,
+        shared: Positions | None,
+        limit_ms: int,
+        indexing: bool,
     ) -> None: ...

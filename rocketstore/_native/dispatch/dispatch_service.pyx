@@ -54,17 +54,18 @@ cdef class DispatchService:
         rs_store_int(&self.paused_now, value)
 
     def serve(self, EventCount signal not None, MappedFile segment not None, Positions shared,
-              int64_t limit_ms):
+              int64_t limit_ms, bint indexing):
         """Dispatches what becomes visible in `segment`, woken by `signal`, at most for `limit_ms` or until
-        something needs Python. `shared` gets the positions of each step, None: there is none."""
+        something needs Python, as an index that begins or ceases to take keys: the caller says what it believes.
+        `shared` gets the positions of each step, None: there is none."""
         self.segment, self.shared = segment, shared
         try:
             with nogil:
-                self.serve_c(signal, limit_ms * 1_000_000)
+                self.serve_c(signal, limit_ms * 1_000_000, indexing)
         finally:
             self.segment = self.shared = None
 
-    cdef void serve_c(self, EventCount signal, int64_t limit_ns) noexcept nogil:
+    cdef void serve_c(self, EventCount signal, int64_t limit_ns, bint indexing) noexcept nogil:
         cdef const uint8_t *page = self.positions.page
         cdef int64_t until = now_ns() + limit_ns, left
         cdef bint worked = False
@@ -74,6 +75,8 @@ cdef class DispatchService:
             seen = signal.load()  # first: whatever happens from here on ends the wait below
             left = until - now_ns()
             if rs_load_int(&self.paused_now) or left <= 0:
+                return
+            if rs_load_int(&self.indexing) != indexing:
                 return
             if (rs_position_load(page, RS_POSITIONS_AT_VISIBLE)
                     > rs_position_load(page, RS_POSITIONS_AT_DISPATCHED)):

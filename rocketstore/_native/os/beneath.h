@@ -12,9 +12,13 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define RS_HELD_DIRECTORY (O_PATH | O_DIRECTORY | O_CLOEXEC)
+/* openat2(2) of Linux 5.6, which older headers lack; the number is that of all architectures. */
+#define RS_OPENAT2 437
+#define RS_RESOLVE_NO_SYMLINKS 0x04
 /* As many as the kernel follows. */
 #define RS_LINKS_MOST 40
 
@@ -86,6 +90,24 @@ static int rs_walk(int at, const char *path, size_t free, bool whole, int *links
     return -1;
 }
 
+/* As rs_hold in one call, where no link is on the way; -1 where one may be, or the call is unknown. */
+static int rs_hold_plain(const char *path, bool whole, const char **last)
+{
+    char directory[PATH_MAX];
+    const uint64_t how[] = {RS_HELD_DIRECTORY, 0, RS_RESOLVE_NO_SYMLINKS}; /* struct open_how */
+    size_t size = strlen(path);
+    while (!whole && size && path[size - 1] == '/')
+        size--;
+    while (!whole && size && path[size - 1] != '/')
+        size--;
+    if (size == 0 || size >= sizeof directory)
+        return -1;
+    memcpy(directory, path, size);
+    directory[size] = 0;
+    *last = whole ? "." : path + size;
+    return (int)syscall(RS_OPENAT2, AT_FDCWD, directory, how, sizeof how);
+}
+
 /* A descriptor of the directory in which `last`, the rest of `path`, is looked up: of the parent, or with
  * `whole` of the directory `path` itself. After the first `free` bytes no link is followed at all. */
 static int rs_hold(const char *path, size_t free, bool whole, const char **last)
@@ -95,7 +117,8 @@ static int rs_hold(const char *path, size_t free, bool whole, const char **last)
         errno = ENOENT;
         return -1;
     }
-    return rs_walk(AT_FDCWD, path, free, whole, &links, last);
+    int fd = rs_hold_plain(path, whole, last);
+    return fd >= 0 ? fd : rs_walk(AT_FDCWD, path, free, whole, &links, last);
 }
 
 #endif

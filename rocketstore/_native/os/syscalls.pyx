@@ -148,7 +148,8 @@ cdef int name(Naming what, object path, int flags=0, uint32_t mode=0, object oth
               int at=AT_FDCWD) except -1:
     """One call that makes, changes or removes a name; `other` is the new name of LINK and RENAME. The
     flags of LINK say that the old name is a descriptor."""
-    cdef bytes encoded = encode_path(path), other_encoded = encode_path(other or "")
+    cdef bytes encoded = encode_path(path)
+    cdef bytes other_encoded = b"" if other is None else encode_path(other)
     cdef const char *old = encoded
     cdef const char *new = other_encoded
     cdef int held = -1, other_held = -1, other_at = AT_FDCWD

@@ -112,7 +112,7 @@ class OwnCheckpoint:
 
     def packed(self) -> bytes:
         """The slot: as many bytes as one lies from the other."""
-        fields = SLOT.pack(MAGIC, *dataclasses.astuple(self))
+        fields = SLOT.pack(MAGIC, *[getattr(self, name) for name in self.__slots__])
         return (fields + CHECKSUM.pack(crc32c(fields))).ljust(OWN_SLOT_STRIDE, b"\0")
 
 

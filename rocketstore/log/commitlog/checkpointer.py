@@ -72,6 +72,8 @@ class Checkpointer(Worker):
         self._save_lock = SignalSafeLock("the progress that is saved", reentrant=False)
         self._next_queue_flush = time.monotonic()
         self._marks: list[tuple[int, int, int]] = []  # (end, start of the last record, store time)
+        #: Bounds of the log at the last save that synced what is derived: none is due before they move.
+        self._settled: tuple[int, ...] = ()
 
     def step(self) -> float | None:
         """One round, each second."""
@@ -80,8 +82,14 @@ class Checkpointer(Worker):
         derived = time.monotonic() >= self._next_queue_flush
         if derived:
             self._next_queue_flush = time.monotonic() + self.queue_flush_interval_ms / 1000
-        self.save(derived=derived)
+        if self._bounds() != self._settled:
+            self.save(derived=derived)
         return INTERVAL_S
+
+    def _bounds(self) -> tuple[int, ...]:
+        positions = self._commit_log.positions
+        ends = positions.wrote, positions.flushed, positions.dispatched, positions.indexed
+        return self._commit_log.begin_offset, *ends
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -109,7 +117,15 @@ class Checkpointer(Worker):
         with self._save_lock():
             self._note_end()
             try:
-                return self._save(derived, clean, minimum)
+                bounds = self._bounds()
+                saved = self._save(derived, clean, minimum)
+                synced = saved.dispatched, saved.indexed
+                if derived and synced == (
+                    min(bounds[3], saved.flushed),
+                    NOT_INDEXED if self._index is None else min(bounds[4], saved.flushed),
+                ):
+                    self._settled = bounds
+                return saved
             except OSError as error:
                 self._on_failure(error)  # D-13: no later save, from any thread
                 raise

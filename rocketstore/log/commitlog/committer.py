@@ -57,8 +57,11 @@ class Committer(Worker):
         interval_ms: int,
         least_pages: int,
         thorough_interval_ms: int,
+        woken: bool,
     ) -> None:
+        """`woken`: whether each put wakes it, so that it rests while there is nothing to commit."""
         super().__init__("rocketstore-committer", on_failure)
+        self._woken = woken
         self._commit_log = commit_log
         self._log: Log = commit_log.log
         self.interval_ms = interval_ms
@@ -82,7 +85,8 @@ class Committer(Worker):
         if able(positions.committed, positions.wrote, least, size):
             self.commit()
             self._last_thorough = time.monotonic()
-        return self.interval_ms / 1000
+        rests = self._woken and positions.committed == positions.wrote
+        return None if rests else self.interval_ms / 1000
 
     def commit(self) -> None:
         """Everything written so far goes into its files."""

@@ -33,8 +33,8 @@ SLOW_FLUSH_MS = 500
 FLUSH_STEP_BYTES = 16 << 20
 #: Wait of bytes without a waiting put in a `disk` store, ms (semantics 7.2).
 SYNC_MODE_MS = 10
-#: Interval of the flusher, ms, while everything is on disk and no put arrives.
-REST_MS = 1000
+#: Interval of the flusher, ms, while everything is on disk and no put arrives, which wakes it.
+REST_MS = 5_000
 
 
 class Flusher(Worker):

@@ -42,10 +42,11 @@ QUEUES: Final = "consume queues"
 RUN_BYTES: Final = 4 << 20
 #: Length of the second try, bytes: no limit, for a record that is longer than a run.
 ANY_BYTES: Final = 1 << 62
-#: Wait before dispatch tries again what was in its way, seconds.
-RETRY_S: Final = 0.5
-#: Longest time that the worker stays in the native loop, ms; then it serves what needs Python.
-SERVE_MS: Final = 1_000
+#: Wait before dispatch tries again what was in its way, ms and seconds.
+RETRY_MS: Final = 500
+RETRY_S: Final = RETRY_MS / 1000
+#: Longest time that the worker stays in the native loop, ms. What needs Python ends it before.
+SERVE_MS: Final = 5_000
 
 
 def _start_of(part: tuple[int, int]) -> int:
@@ -107,10 +108,10 @@ class Dispatcher(Worker):
         segment = self._find(self._positions.dispatched)
         if segment is None or not natively:
             return RETRY_S if self._index_off else None
-        shared = self._shared
-        page = None if shared is None or shared.lost else shared.positions
-        limit_ms = int(RETRY_S * 1000) if self._index_off else SERVE_MS
-        self._service.serve(self.signal, segment, page, limit_ms)
+        page = None if (shared := self._shared) is None or shared.lost else shared.positions
+        indexing = not self._index_off
+        limit_ms = SERVE_MS if indexing else RETRY_MS
+        self._service.serve(self.signal, segment, page, limit_ms, indexing)
         if shared is not None:
             shared.publish(self._positions)
         return 0
@@ -284,9 +285,9 @@ class Dispatcher(Worker):
     # ---- an index that stood ----
 
     def _stop_indexing(self) -> None:
-        self._index_off = True
-        self._index_retry_at = time.monotonic() + RETRY_S
+        self._index_off, self._index_retry_at = True, time.monotonic() + RETRY_S
         self._service.stop_indexing()
+        self.wake()  # a sync may have failed: this thread tries again
 
     def _fill_index(self) -> None:
         """Brings an index that stood up to what is dispatched, where there is room again."""

@@ -92,11 +92,10 @@ def _remove_contents(layout: StoreLayout) -> None:
             _remove_directory(queue)
         _remove_directory(topic)
     _remove_numbered(layout.index)
-    offsets = layout.consumer_offsets
-    backup = offsets.with_name(
-        offsets.name + ".bak"
-    )  # RocketMQ reads it if the file itself is missing
-    for path in (layout.abort, layout.checkpoint, offsets, backup):
+    for path in (layout.consumer_offsets, layout.delay_offsets):
+        _remove_file(path)
+        _remove_file(path.with_name(path.name + ".bak"))  # counts where the file itself is missing
+    for path in (layout.abort, layout.checkpoint):
         _remove_file(path)
     for path in (*layout.logs, layout.consume_queue, layout.index, layout.config):
         _remove_directory(path)

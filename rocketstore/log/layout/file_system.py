@@ -46,7 +46,8 @@ _NETWORK = {
     0x7461636F: "ocfs2",
     0x73757245: "coda",
 }
-_LOCAL = {0xEF53: "ext4", 0x58465342: "xfs", 0x01021994: "tmpfs", 0xF2F52010: "f2fs"}
+_LOCAL = {0xEF53: "ext4", 0x58465342: "xfs", 0xF2F52010: "f2fs"}
+_LOCAL |= {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
 
 
 def file_system(path: Path) -> FileSystem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rocketstore._native.os.store_roots import hold_root
@@ -36,9 +37,10 @@ _SAFE_TOPIC = re.compile(r"[^\x00-\x1f/\x7f]+")
 _SEGMENT_NAME = re.compile(r"[0-9]{20}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoreLayout:
-    """The paths of one store. `root` is made absolute: a later chdir must not move the store."""
+    """The paths of one store, each made once. `root` is made absolute: a later chdir must not move the
+    store."""
 
     root: Path
     #: Directories of the commit log, if it is not the one directory under the root.
@@ -50,53 +52,53 @@ class StoreLayout:
 
     # What RocketMQ knows.
 
-    @property
+    @cached_property
     def commit_log(self) -> Path:
         return self.root / "commitlog"
 
-    @property
+    @cached_property
     def logs(self) -> tuple[Path, ...]:
         """Every directory with files of the commit log."""
         return self.log_directories or (self.commit_log,)
 
-    @property
+    @cached_property
     def consume_queue(self) -> Path:
         return self.root / "consumequeue"
 
-    @property
+    @cached_property
     def batch_consume_queue(self) -> Path:
         return self.root / "batchconsumequeue"
 
-    @property
+    @cached_property
     def index(self) -> Path:
         return self.root / "index"
 
-    @property
+    @cached_property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 
-    @property
+    @cached_property
     def rocksdb(self) -> Path:
         """Made by each RocketMQ since 5.4, whatever its options."""
         return self.root / "rocksdbstore"
 
-    @property
+    @cached_property
     def abort(self) -> Path:
         return self.root / "abort"
 
-    @property
+    @cached_property
     def lock(self) -> Path:
         return self.root / "lock"
 
-    @property
+    @cached_property
     def config(self) -> Path:
         return self.root / "config"
 
-    @property
+    @cached_property
     def consumer_offsets(self) -> Path:
         return self.config / "consumerOffset.json"
 
-    @property
+    @cached_property
     def delay_offsets(self) -> Path:
         return self.config / "delayOffset.json"
 
@@ -110,96 +112,96 @@ class StoreLayout:
 
     # What only we know.
 
-    @property
+    @cached_property
     def own(self) -> Path:
         return self.root / "rocketstore"
 
-    @property
+    @cached_property
     def own_checkpoint(self) -> Path:
         return self.own / "checkpoint"
 
-    @property
+    @cached_property
     def positions(self) -> Path:
         return self.own / "positions"
 
-    @property
+    @cached_property
     def store_json(self) -> Path:
         return self.own / "store.json"
 
-    @property
+    @cached_property
     def recovery(self) -> Path:
         return self.own / "recovery.json"
 
-    @property
+    @cached_property
     def blocked_queues(self) -> Path:
         return self.own / "blocked_queues"
 
-    @property
+    @cached_property
     def queue_ends(self) -> Path:
         return self.own / "queue_ends"
 
-    @property
+    @cached_property
     def queue_files(self) -> Path:
         """Not written any more: `queue_ends` has its digests."""
         return self.own / "queue_files"
 
-    @property
+    @cached_property
     def group_offsets(self) -> Path:
         return self.own / "group_offsets"
 
-    @property
+    @cached_property
     def compacted(self) -> Path:
         return self.own / "compacted.json"
 
-    @property
+    @cached_property
     def holds(self) -> Path:
         return self.own / "holds.json"
 
-    @property
+    @cached_property
     def shipped(self) -> Path:
         return self.own / "shipped.json"
 
-    @property
+    @cached_property
     def retention(self) -> Path:
         return self.own / "retention.json"
 
-    @property
+    @cached_property
     def timers(self) -> Path:
         return self.own / "timers"
 
-    @property
+    @cached_property
     def timer_state(self) -> Path:
         return self.timers / "state"
 
-    @property
+    @cached_property
     def replication(self) -> Path:
         return self.own / "replication.json"
 
-    @property
+    @cached_property
     def cut(self) -> Path:
         return self.own / "cut.json"
 
-    @property
+    @cached_property
     def removal(self) -> Path:
         return self.own / "removal"
 
-    @property
+    @cached_property
     def live(self) -> Path:
         return self.own / "live"
 
-    @property
+    @cached_property
     def quarantine(self) -> Path:
         return self.own / "quarantine"
 
-    @property
+    @cached_property
     def tmp(self) -> Path:
         return self.own / "tmp"
 
-    @property
+    @cached_property
     def journal(self) -> Path:
         return self.own / "journal"
 
-    @property
+    @cached_property
     def directories(self) -> tuple[Path, ...]:
         """Every directory that a store that is open for writing has, parents first."""
         rocketmq = (self.root, self.commit_log, self.consume_queue, self.index, self.config)

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def is_whole_or_new(root: Path) -> bool:
             assert sum(store.max_queue_offset("orders", n) for n in (0, 1)) == 40
         assert store.writer("after").put(b"works", durability="disk").queue_offset == 0
     return left
+
+
+def test_progress_of_delays_goes_with_the_log_that_it_speaks_of(root: Path) -> None:
+    with open_small(root) as store:
+        store.writer("orders").put(b"later", delay_level=3)
+    with open_small(root) as store:  # whose delivery finds the file
+        assert StoreLayout(root).delay_offsets.exists()
+        store.destroy()
+    assert not root.exists()
 
 
 def test_everything_of_the_store_goes(root: Path) -> None:
@@ -119,7 +129,9 @@ def test_all_names_in_the_own_directory_are_known(tmp_path: Path) -> None:
     with lived_in(layout.root):
         made = set(os.listdir(layout.own))
     places = [
-        getattr(layout, name) for name, is_a in vars(StoreLayout).items() if type(is_a) is property
+        getattr(layout, name)
+        for name, is_a in vars(StoreLayout).items()
+        if isinstance(is_a, cached_property)
     ]
     named = {p.name for p in places if isinstance(p, Path) and p.parent == layout.own}
     named |= {WORK, sink_directory(layout.root).name}

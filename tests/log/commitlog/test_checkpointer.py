@@ -11,9 +11,18 @@ from rocketstore import Store
 from rocketstore.log.commitlog import checkpointer
 from rocketstore.log.commitlog import flusher as flusher_module
 from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
+from rocketstore.log.index.store import IndexStore
 from tests.support.checkpoints import own_checkpoint, rocketmq_times
 from tests.support.copies import copy_if_there
-from tests.support.small_store import STILL, dispatched, open_small, open_still, parts
+from tests.support.small_store import (
+    STILL,
+    dispatched,
+    engine_of,
+    open_small,
+    open_still,
+    parts,
+    until,
+)
 
 
 def own(root: Path) -> OwnCheckpoint:
@@ -180,3 +189,43 @@ def test_slow_syncs_are_told(
         save(store)
     for what in ("queue files", "index files", "the checkpoint"):
         assert f"a sync of {what} took" in caplog.text
+
+
+@pytest.mark.store(**STILL, durability="os", consume_queue_flush_interval_ms=1)
+def test_an_idle_round_saves_nothing_until_something_moves(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither flushed nor all of it: what is derived is synced as far as it goes."""
+    writer, keeper = store.writer("t"), parts(store).checkpointer
+    saved: list[bool] = []
+    for move in (
+        lambda: writer.put(b"x", keys="k"),
+        lambda: store.wait_flushed(store.end_offset),
+        lambda: writer.put(b"y", durability="disk"),
+    ):
+        move()
+        dispatched(store)
+        save(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(keeper, "_save", lambda derived, *_: saved.append(derived))
+            keeper.step()
+            assert saved == []
+    with monkeypatch.context() as patch:
+        patch.setattr(keeper, "_bounds", lambda: ())
+        keeper._next_queue_flush = 0.0
+        patch.setattr(keeper, "save", lambda *, derived: saved.append(derived))
+        keeper.step()
+    assert True in saved
+
+
+@pytest.mark.store(**STILL, durability="os")
+def test_an_index_that_a_sync_stopped_is_filled_again_at_once(store: Store) -> None:
+    """The dispatcher rests in its native loop; the failure ends that."""
+    writer, index = store.writer("t"), engine_of(store).index
+    assert isinstance(index, IndexStore)
+    writer.put(b"x", keys="k")
+    dispatched(store)
+    index.degrade(OSError("no room for a moment"))
+    until(store, lambda: index.short is None)
+    writer.put(b"y", keys="k")
+    assert [m.body for m in store.query("t", "k")] == [b"y", b"x"]

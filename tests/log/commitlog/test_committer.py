@@ -27,6 +27,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def idle(store: Store, **options: Any) -> Committer:
     """A committer without a thread: the test takes each step."""
     defaults = {"interval_ms": 200, "least_pages": 4, "thorough_interval_ms": DAY_MS}
+    defaults["woken"] = False
     return Committer(parts(store).commit_log, lambda error: None, **{**defaults, **options})
 
 
@@ -54,6 +55,13 @@ def test_commits_first_then_waits(store: Store) -> None:
     end = store.writer("t").put(b"x").end_offset
     assert committer.step() == 0.2
     assert store.visible_offset == end
+
+
+def test_it_rests_where_a_put_wakes_it(store: Store) -> None:
+    committer = idle(store, woken=True)
+    assert committer.step() is None
+    store.writer("t").put(b"x")
+    assert committer.step() == 0.2  # less than the least pages: the interval brings it to the file
 
 
 def test_least_pages_hold_it_back(store: Store) -> None:

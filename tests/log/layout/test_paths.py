@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def test_where_everything_lies() -> None:
     shown = {
         name: str(getattr(layout, name).relative_to(layout.root))
         for name in dir(StoreLayout)
-        if isinstance(getattr(StoreLayout, name), property) and name not in ("directories", "logs")
+        if isinstance(getattr(StoreLayout, name), cached_property)
+        and name not in ("directories", "logs")
     }
     assert layout.logs == (layout.commit_log,)
     assert shown == {
