@@ -25,7 +25,6 @@ typedef enum rs_status {
     RS_BAD_BODY_CRC,
     RS_BAD_RECORD_CRC,
     RS_BAD_UNIT,  /* queue unit or index entry that points nowhere */
-    RS_BAD_BATCH, /* client batch whose elements do not fit in its body */
     /* Input that is refused before anything is written. */
     RS_TOPIC_ILLEGAL,
     RS_BODY_TOO_LARGE,

@@ -58,18 +58,6 @@ static inline uint16_t rs_take16(rs_reader *r)
     return taken ? (uint16_t)rs_read_once(rs_load16(taken)) : 0;
 }
 
-static inline uint32_t rs_take32(rs_reader *r)
-{
-    const uint8_t *taken = rs_take(r, 4);
-    return taken ? (uint32_t)rs_read_once(rs_load32(taken)) : 0;
-}
-
-static inline uint64_t rs_take64(rs_reader *r)
-{
-    const uint8_t *taken = rs_take(r, 8);
-    return taken ? rs_read_once(rs_load64(taken)) : 0;
-}
-
 static inline rs_span rs_take_span(rs_reader *r, size_t n)
 {
     const uint8_t *taken = rs_take(r, n);

@@ -83,13 +83,6 @@ static_assert(RS_RECORD_CRC_AT_DIGITS + RS_RECORD_CRC_DIGITS + 1 == RS_RECORD_CR
 /* Blank (format.md 3.1): size, magic, then anything. */
 #define RS_BLANK_SIZE_MIN 8
 
-/* Client batch element (format.md 4.1). */
-#define RS_BATCH_AT_TOTAL_SIZE 0
-#define RS_BATCH_AT_FLAG 12
-#define RS_BATCH_AT_BODY_LENGTH 16
-#define RS_BATCH_AT_BODY 20
-#define RS_BATCH_FIXED 22
-
 /* Consume queue unit (format.md 6.1). */
 #define RS_UNIT_SIZE 20
 #define RS_UNIT_AT_PHYSICAL_OFFSET 0
@@ -121,44 +114,10 @@ static_assert(RS_ENTRY_AT_PREVIOUS + 4 == RS_INDEX_ENTRY_SIZE,
 
 /* RocketMQ's checkpoint (format.md 8). */
 #define RS_CHECKPOINT_FILE_SIZE 4096
-#define RS_CHECKPOINT_AT_PHYSIC_TIMESTAMP 0
-#define RS_CHECKPOINT_AT_LOGICS_TIMESTAMP 8
-#define RS_CHECKPOINT_AT_INDEX_TIMESTAMP 16
-#define RS_CHECKPOINT_AT_MASTER_FLUSHED_OFFSET 24
-#define RS_CHECKPOINT_AT_CONFIRM_OFFSET 32
-#define RS_CHECKPOINT_AT_LOGICS_OFFSET 40
 
 /* Our own checkpoint: two slots, each alone in a 4 KiB block (D-40). Fields of one slot: */
 #define RS_OWN_CHECKPOINT_FILE_SIZE 8192
 #define RS_OWN_SLOT_STRIDE 4096
-#define RS_OWN_MAGIC 0x52534350u /* "RSCP" */
-#define RS_OWN_VERSION 1u
-#define RS_OWN_AT_MAGIC 0
-#define RS_OWN_AT_VERSION 4
-#define RS_OWN_AT_GENERATION 8
-#define RS_OWN_AT_FLUSHED 16            /* D: everything below is durable */
-#define RS_OWN_AT_DISPATCHED 24         /* queue units of records below are durable */
-#define RS_OWN_AT_INDEXED 32            /* index entries of records below are durable */
-#define RS_OWN_AT_MINIMUM 40            /* smallest physical offset kept (D-27) */
-#define RS_OWN_AT_LAST_RECORD_START 48  /* record (or blank) that ends at D; -1 none */
-#define RS_OWN_AT_LAST_STORE_TIMESTAMP 56
-#define RS_OWN_AT_CUT 64                /* intended cut (D-22); -1 none */
-#define RS_OWN_AT_MAX_UNFLUSHED 72      /* bound of D-14 in force */
-#define RS_OWN_AT_SEGMENT_COUNT 80      /* u32 */
-#define RS_OWN_AT_SEGMENTS_DIGEST 84    /* u32, CRC-32C of names and sizes */
-#define RS_OWN_AT_LAST_RECORD_SIZE 88   /* u32 */
-#define RS_OWN_AT_LAST_RECORD_CRC 92    /* u32, CRC-32C */
-#define RS_OWN_AT_TAIL_CRC 96           /* u32, CRC-32C of the last 4 KiB (or less) below D */
-#define RS_OWN_AT_QUEUE_COUNT 100       /* u32 */
-#define RS_OWN_AT_QUEUES_DIGEST 104     /* u32, CRC-32C of the sorted queue names */
-#define RS_OWN_AT_CLEAN 108             /* u32, 1 after a clean stop */
-#define RS_OWN_AT_BOOT_ID 112           /* 16 bytes */
-#define RS_OWN_AT_RUN_ID 128            /* 16 bytes */
-#define RS_OWN_AT_INDEX_FILES 144       /* u32 */
-#define RS_OWN_AT_CRC 148               /* u32, CRC-32C of bytes 0 … 147 */
-#define RS_OWN_SLOT_SIZE 152
-static_assert(RS_OWN_AT_CRC + 4 == RS_OWN_SLOT_SIZE, "the checksum closes a slot");
-static_assert(RS_OWN_SLOT_SIZE <= 512, "a slot lies in one sector");
 
 /* Positions page: memory that processes of one machine share. Host byte order, one value a cache
  * line, never durable state (D-30). */

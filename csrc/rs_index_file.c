@@ -208,17 +208,6 @@ bool rs_index_walk_next(rs_index_walk *walk, rs_index_hit *hit)
     return false;
 }
 
-size_t rs_index_find(const uint8_t *base, uint32_t slots, uint32_t entries, uint32_t key_hash,
-                     int64_t begin_ms, int64_t end_ms, rs_index_hit *hits, size_t room)
-{
-    rs_index_walk walk;
-    size_t found = 0;
-    rs_index_walk_start(&walk, base, slots, entries, key_hash, begin_ms, end_ms);
-    while (found < room && rs_index_walk_next(&walk, &hits[found]))
-        found++;
-    return found;
-}
-
 /* Offsets in one file never fall: both RocketMQ and we skip records below the last one indexed. */
 static bool entry_sane(const rs_index_entry *entry, int64_t last_offset)
 {

@@ -1,21 +1,5 @@
 #include "rs_queue_table.h"
-
-/* Eight bytes of the topic a step, then the queue id: no attacker (names are checked before). */
-static uint64_t rs_queue_hash(rs_span topic, int32_t queue_id)
-{
-    const uint64_t factor = 0x9E3779B97F4A7C15u;
-    uint64_t hash = (uint64_t)topic.size << 32 ^ (uint32_t)queue_id;
-    size_t at = 0;
-    for (; topic.size - at >= 8; at += 8) {
-        hash = (hash ^ rs_load64(topic.bytes + at)) * factor;
-        hash ^= hash >> 32;
-    }
-    uint64_t rest = 0;
-    for (; at < topic.size; at++)
-        rest = rest << 8 | topic.bytes[at];
-    hash = (hash ^ rest) * factor;
-    return hash ^ hash >> 29;
-}
+#include "rs_text_hash.h"
 
 static inline bool rs_is_queue(const rs_queue_entry *entry, rs_span topic, int32_t queue_id)
 {
@@ -26,7 +10,8 @@ static rs_queue_entry *rs_queue_table_place(const rs_queue_table *table, rs_span
                                             int32_t queue_id)
 {
     size_t mask = table->capacity - 1;
-    size_t at = (size_t)rs_queue_hash(topic, queue_id) & mask;
+    /* A seed that is known: names are checked before, and no attacker gives them. */
+    size_t at = (size_t)rs_text_hash((uint32_t)queue_id, topic) & mask;
     for (;; at = (at + 1) & mask) {
         rs_queue_entry *entry = &table->entries[at];
         if (!entry->topic.bytes || rs_is_queue(entry, topic, queue_id))

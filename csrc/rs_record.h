@@ -117,27 +117,4 @@ static inline uint32_t rs_transaction_type(uint32_t sys_flag)
     return sys_flag & 0xCu;
 }
 
-/* One element of a client batch (format.md 4.1). */
-typedef struct rs_batch_element {
-    int32_t flag;
-    rs_span body;
-    rs_span properties;
-} rs_batch_element;
-
-/* Bytes of an element, and the element written as a client sends it (magic and CRC 0). The caller has
- * checked that properties are at most 32,767 bytes and the whole is below 2^31; returns the size. */
-static inline size_t rs_batch_element_size(const rs_batch_element *element)
-{
-    return RS_BATCH_FIXED + element->body.size + element->properties.size;
-}
-size_t rs_batch_put(uint8_t *to, const rs_batch_element *element);
-
-/* The next element of a client batch: RS_OK and moves *at; RS_NOT_FOUND at the end; RS_BAD_BATCH. */
-rs_status rs_batch_next(const uint8_t **at, const uint8_t *end, rs_batch_element *element);
-
-/* Joins an element's property text with the batch's (a separator between, when both are not empty and
- * the first lacks one) into `to` of `room` bytes; *size is set. RS_PROPERTIES_TOO_LARGE beyond `room`. */
-rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room,
-                                   size_t *size);
-
 #endif

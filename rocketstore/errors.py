@@ -401,7 +401,6 @@ MEANINGS: Final = {
     "record crc": "it is not the one that was stored",
     "missing segment": "its file is not there",
     "unit": "the unit in its queue is of another record, or its segment is missing",
-    "batch": "it is no whole batch",
 }
 
 

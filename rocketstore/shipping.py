@@ -8,15 +8,17 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from rocketstore._native.format.scanner import VERIFY_LENIENT
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.archive.manifest import TOPICS_MAX, Piece, Segment
 from rocketstore.archive.object_store import ObjectStore, shown_uri
 from rocketstore.archive.shipped import note_shipped
 from rocketstore.archive.writer import ArchiveWriter
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     ConfigError,
@@ -26,21 +28,16 @@ from rocketstore.errors import (
     RocketStoreError,
 )
 from rocketstore.log.layout.log_dirs import gap_text
-from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.layout.store_json import is_foreign
 from rocketstore.log.read.column_reader import LogFiles, ScanReport
 from rocketstore.scanning.parallel import CHECKS, ScanPlan, ScanReading
 from rocketstore.scanning.scan import CHUNK_BYTES
+from rocketstore.values.arguments import Progress
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.plural import counted
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import RecordFilter
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.engine.engine import Engine
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.values.arguments import Progress
 
 __all__ = ["ShipReport", "ship_store"]
 

@@ -16,6 +16,7 @@ from rocketstore.consumer import Consumer
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
+    CorruptRecordError,
     ReplicaStoreError,
     StoreReadOnlyError,
     StoreReplacedError,
@@ -25,7 +26,7 @@ from rocketstore.log.read.query import answers_of, key_query
 from rocketstore.log.read.time_search import Boundary
 from rocketstore.puts.put_batch import NewMessage, put_batch
 from rocketstore.puts.put_message import put_message
-from rocketstore.values.arguments import one_of, text, whole_number
+from rocketstore.values.arguments import Body, Column, Progress, one_of, text, whole_number
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
 from rocketstore.values.public import public
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
-    from rocketstore.errors import CorruptRecordError
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.puts.frames import FramesResult
     from rocketstore.puts.put_columns import MessageColumns
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from rocketstore.services.transactions.transactions import Transactions
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.statistics import Statistics
-    from rocketstore.values.arguments import Body, Column, Progress
 
 __all__ = ["Mode", "RunningFlags", "Store"]
 

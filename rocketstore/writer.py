@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocketstore._native.append.copies import check_promise
-from rocketstore._native.append.put_result import durability_level, durability_name
+from rocketstore._native.append.put_result import PutResult, durability_level, durability_name
 from rocketstore._native.put import batch_append as native_rows
 from rocketstore._native.put import writer as native
 from rocketstore.engine.tickets import Completions, Ticket
@@ -15,7 +15,6 @@ from rocketstore.values.plural import bounded
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
-    from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows

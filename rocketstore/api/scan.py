@@ -7,9 +7,10 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocketstore.api.open import open_store
+from rocketstore.archive.manifest import Manifest
 from rocketstore.archive.object_store import ObjectStore, is_uri, shown_uri
 from rocketstore.archive.segments import ArchivePart
 from rocketstore.columns import column_names
@@ -24,9 +25,6 @@ from rocketstore.values.arguments import one_of
 from rocketstore.values.public import public
 from rocketstore.values.record_filter import Queues, RecordFilter
 from rocketstore.values.timestamps import Timestamp
-
-if TYPE_CHECKING:
-    from rocketstore.archive.manifest import Manifest
 
 __all__ = ["scan"]
 

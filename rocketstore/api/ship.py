@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from rocketstore.api.open import open_store
 from rocketstore.config.typed_options import OpenOptions
 from rocketstore.shipping import ShipReport, ship_store
 from rocketstore.store import Store
+from rocketstore.values.arguments import Progress
 from rocketstore.values.public import public
-
-if TYPE_CHECKING:
-    from rocketstore.values.arguments import Progress
 
 __all__ = ["ship"]
 

@@ -14,13 +14,11 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import Any, Final
 
 from rocketstore.archive.manifest import MANIFEST_NAME, Manifest
 from rocketstore.errors import ConfigError, ReadFailedError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 __all__ = [
     "NoObjectStoreError",

@@ -8,17 +8,13 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rocketstore._native.os.mapped_file import MappedFile
-from rocketstore.archive.manifest import Segment
+from rocketstore.archive.manifest import Manifest, Segment
 from rocketstore.archive.object_store import ObjectStore, RemoteObject, shown_uri
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.read.column_reader import SegmentFiles
-
-if TYPE_CHECKING:
-    from rocketstore.archive.manifest import Manifest
-    from rocketstore.values.record_filter import RecordFilter
+from rocketstore.values.record_filter import RecordFilter
 
 __all__ = ["ArchivePart", "ObjectFiles"]
 

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.archive.manifest import Manifest
 from rocketstore.log.layout.log_place import LogPlace, place_at, stands
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json, write_own_json
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.archive.manifest import Manifest
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.read.column_reader import LogFiles
+from rocketstore.log.read.column_reader import LogFiles
 
 __all__ = ["is_noted", "note_shipped", "unshipped_from"]
 

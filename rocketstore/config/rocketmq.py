@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_type_hints
 
 from rocketstore.config.rocketmq_options import OPTIONS, Option
 from rocketstore.config.typed_options import StoreOptions
 from rocketstore.config.units import IgnoredOption
 from rocketstore.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["options_of_broker", "read_properties"]
 

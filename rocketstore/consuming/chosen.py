@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Container, Iterable, Mapping
+from typing import Final, TypeAlias
 
 from rocketstore._native.format.message import Message
+from rocketstore.consuming.cursors import Edge
 from rocketstore.errors import QueueNotFoundError
 from rocketstore.log.queues.multi_dispatch import multi_dispatch_queues
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from rocketstore.consuming.cursors import Edge
 
 __all__ = ["EDGES", "LEVELS", "Upto", "chosen_offsets", "chosen_queues", "place_of"]
 

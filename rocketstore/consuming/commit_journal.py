@@ -17,15 +17,13 @@ import json
 import os
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.state_files import open_fixed_file, open_plain_file
 from rocketstore.values.bounded_json import LIMITS, parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 __all__ = [
     "JOURNAL_BYTES",

@@ -50,7 +50,7 @@ from rocketstore.errors import (
     StoreReadOnlyError,
 )
 from rocketstore.log.layout.log_place import LogPlace, place_at, place_in, stands
-from rocketstore.log.layout.paths import check_group
+from rocketstore.log.layout.paths import StoreLayout, check_group
 from rocketstore.log.layout.state_files import json_text, read_json, write_state_file
 from rocketstore.log.recovery.quarantine import keep_state_file
 from rocketstore.log.recovery.report import OffsetSetBack
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
     from rocketstore._native.sync.positions import Positions
     from rocketstore.consuming.offset_tables import Maximum
-    from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
     from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 

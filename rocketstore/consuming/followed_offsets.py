@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rocketstore.consuming.commit_journal import journal_stamp
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.log.layout.identity import file_state
 from rocketstore.log.layout.lock import rocketstore_wrote_last
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["FollowerOffsets"]
 

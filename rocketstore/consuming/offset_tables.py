@@ -10,7 +10,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore.consuming.commit_journal import mark_of
+from rocketstore.consuming.commit_journal import Journal, Moved, mark_of
 from rocketstore.log.layout.state_files import checksum
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
 from rocketstore.log.recovery.report import OffsetSetBack
@@ -18,8 +18,6 @@ from rocketstore.log.recovery.report import OffsetSetBack
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
-
-    from rocketstore.consuming.commit_journal import Journal, Moved
 
     #: Where the queue of a topic and a queue id ends; None: there is none.
     Maximum = Callable[[str, int], int | None]

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import StoreBehindError
-from rocketstore.log.commitlog.checkpoint import NOT_INDEXED
-from rocketstore.log.dispatch.dispatcher import QUEUES
-from rocketstore.log.queues.consume_queue_store import digest_below
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, CheckpointFile, OwnCheckpoint
+from rocketstore.log.dispatch.dispatcher import QUEUES, Dispatcher
+from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore, digest_below
 from rocketstore.log.recovery.progress import drop_progress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
-    from rocketstore.log.dispatch.dispatcher import Dispatcher
-    from rocketstore.log.index.store import IndexStore
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-    from rocketstore.values.arguments import Progress
+from rocketstore.values.arguments import Progress
 
 __all__ = ["CatchUp", "dispatch_for_reader"]
 

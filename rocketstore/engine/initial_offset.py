@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from rocketstore._native.sync.positions import Positions
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.consuming.offset_tables import BELIEVED_MAX
 from rocketstore.errors import BackpressureError
+from rocketstore.log.dispatch.dispatcher import Dispatcher
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.units import GAP_UNITS_MAX
-
-if TYPE_CHECKING:
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.consuming.consumer_offsets import ConsumerOffsets
-    from rocketstore.log.dispatch.dispatcher import Dispatcher
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC
 from rocketstore._native.sync.futex import EventCount
+from rocketstore.config import StoreConfig
 from rocketstore.consuming.followed_offsets import FollowerOffsets
-from rocketstore.engine.engine import FollowingEngine, Guard, MemoryEngine, Opened, SucceedingEngine
+from rocketstore.engine.engine import (
+    Engine,
+    FollowingEngine,
+    Guard,
+    MemoryEngine,
+    Opened,
+    SucceedingEngine,
+)
 from rocketstore.engine.open_options import Options, Request
 from rocketstore.engine.phases import (
     Opening,
@@ -50,15 +58,11 @@ from rocketstore.log.layout import destroy
 from rocketstore.log.layout.identity import StoreIdentity, file_state
 from rocketstore.log.layout.lock import HELD_HERE, RETRY_MS, StoreLock, describe_recovery
 from rocketstore.log.layout.ownership import make_directories
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import boot_id
 from rocketstore.log.recovery.missing_segments import has_both_ends, missing_segments
 from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.stats.statistics import StoreStatistics
-
-if TYPE_CHECKING:
-    from rocketstore.config import StoreConfig
-    from rocketstore.engine.engine import Engine
-    from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)
 

@@ -12,24 +12,21 @@ import operator
 import os
 import resource
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rocketstore.config import StoreConfig
+from rocketstore.config.typed_options import StoreOptions
+from rocketstore.engine.open_options import Request
 from rocketstore.errors import ConfigError, ReadFailedError
 from rocketstore.log.index.inspection import drop_all, has_tag_entries, was_cut_short
 from rocketstore.log.index.segment import DEFAULT_SHAPE, Shape, is_index_name, open_segment
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.log_dirs import vanished_segments
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import StoreState, save_store_state
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.mapped_files.second_names import SecondNames
 from rocketstore.log.recovery import recovery
-
-if TYPE_CHECKING:
-    from rocketstore.config import StoreConfig
-    from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.engine.open_options import Request
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "check_file_limit",

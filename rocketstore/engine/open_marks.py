@@ -4,28 +4,26 @@ them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rocketstore.engine.open_options import Options
 from rocketstore.errors import ReadFailedError
-from rocketstore.log.commitlog.checkpoint import judge_checkpoint
+from rocketstore.log.commitlog.checkpoint import OwnCheckpoint, RocketmqTimes, judge_checkpoint
 from rocketstore.log.dispatch.missing_units import find_missing, looked_at
 from rocketstore.log.index.inspection import begins_late, has_gaps, look_at_index, was_cut_short
 from rocketstore.log.index.segment import names_in
 from rocketstore.log.index.store import IndexStore
-from rocketstore.log.layout.positions_page import shown_in_this_boot
-from rocketstore.log.queues.consume_queue_store import has_lost_any, has_shortened
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.positions_page import PositionsPage, shown_in_this_boot
+from rocketstore.log.layout.store_json import StoreState
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue_store import (
+    ConsumeQueueStore,
+    has_lost_any,
+    has_shortened,
+)
 from rocketstore.log.read.batch_queue import batch_topics, batches_end
 from rocketstore.log.recovery import recovery
 from rocketstore.log.recovery.progress import load_progress, ordered_cut
-
-if TYPE_CHECKING:
-    from rocketstore.engine.open_options import Options
-    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint, RocketmqTimes
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.layout.positions_page import PositionsPage
-    from rocketstore.log.layout.store_json import StoreState
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = ["Found", "read_marks"]
 

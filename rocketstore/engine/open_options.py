@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.config import StoreConfig
+from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.values.arguments import Listener, Progress, SegmentFiles
 from rocketstore.values.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.lock import StoreLock
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.mapped_files.mapped_file_queue import Access
 
 __all__ = ["SYSTEM_CLOCK", "Options", "Request"]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_LENIENT, VERIFY_RECORD_CRC
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
+from rocketstore.config import StoreConfig
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets, recovered_offsets
 from rocketstore.engine.catch_up import CatchUp
 from rocketstore.engine.open_files import (
@@ -28,6 +29,7 @@ from rocketstore.engine.open_files import (
     with_sizes,
 )
 from rocketstore.engine.open_marks import Found, read_marks
+from rocketstore.engine.open_options import Request
 from rocketstore.engine.parts import ReadParts
 from rocketstore.engine.shutdown import CleanShutdown, stopped_cleanly
 from rocketstore.log.commitlog.checkpoint import (
@@ -66,11 +68,7 @@ from rocketstore.log.recovery.losses import (
     with_set_back,
 )
 from rocketstore.log.recovery.returned_topics import ReturnedTopics
-
-if TYPE_CHECKING:
-    from rocketstore.config import StoreConfig
-    from rocketstore.engine.open_options import Request
-    from rocketstore.values.arguments import Progress
+from rocketstore.values.arguments import Progress
 
 __all__ = [
     "Claimed",

@@ -6,9 +6,9 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
+from rocketstore.config import StoreConfig
 from rocketstore.errors import HINTS, ConfigError, MissingSegmentsError
 from rocketstore.log.layout.log_dirs import NAME_THEM, log_directories
 from rocketstore.log.layout.paths import StoreLayout
@@ -16,9 +16,6 @@ from rocketstore.log.queues.directories import rocksdb_queues, rocksdb_remedy
 from rocketstore.log.read.batch_queue import batch_topics
 from rocketstore.values.foreign import foreign_names, no_store
 from rocketstore.values.threads import check_threads
-
-if TYPE_CHECKING:
-    from rocketstore.config import StoreConfig
 
 __all__ = ["preflight"]
 

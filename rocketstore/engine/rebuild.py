@@ -13,27 +13,25 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.os import syscalls
+from rocketstore.config import StoreConfig
 from rocketstore.engine.open import open_for_writing
 from rocketstore.engine.open_options import Options, Request
+from rocketstore.engine.phases import Recovered
 from rocketstore.engine.preflight import preflight
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, CorruptRecordError, ReadFailedError
 from rocketstore.log.layout import destroy
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.ownership import make_directories, make_like
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import sync_file_system
+from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.saved_ends import drop_queue_ends
-
-if TYPE_CHECKING:
-    from rocketstore.config import StoreConfig
-    from rocketstore.engine.phases import Recovered
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
-    from rocketstore.values.arguments import Progress
+from rocketstore.values.arguments import Progress
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
-from rocketstore._native.append.put_result import durability_level, durability_name
+from rocketstore._native.append.put_result import PutResult, durability_level, durability_name
 from rocketstore._native.os import syscalls
 from rocketstore._native.put.completion_port import CompletionPort
 from rocketstore._native.sync.futex import EventCount, timeout_ms
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import concurrent.futures
 
     from rocketstore._native.append.appender import Log
-    from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.sync.positions import Positions
 
 logger = logging.getLogger(__name__)

@@ -12,11 +12,12 @@ import logging
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.append.copies import check_promise
 from rocketstore._native.append.direct_write import WriteThrough
 from rocketstore._native.append.page_populator import PagesAhead
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.durations import Durations
 from rocketstore._native.sync.futex import EventCount
@@ -24,10 +25,11 @@ from rocketstore.engine.catch_up import dispatch_for_reader
 from rocketstore.engine.engine import Guard, MemoryEngine, Opened
 from rocketstore.engine.initial_offset import InitialOffset
 from rocketstore.engine.open_options import SYSTEM_CLOCK
-from rocketstore.engine.parts import WriteParts, ring_bytes
+from rocketstore.engine.parts import ReadParts, WriteParts, ring_bytes
 from rocketstore.engine.tickets import Completions
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
+from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint, RocketmqCheckpoint
 from rocketstore.log.commitlog.checkpointer import Checkpointer
 from rocketstore.log.commitlog.clock_monitor import ClockMonitor
 from rocketstore.log.commitlog.commit_log import NEXT_SEGMENT_AT, CommitLog
@@ -36,6 +38,8 @@ from rocketstore.log.commitlog.flusher import Flusher
 from rocketstore.log.commitlog.log_limits import LogLimits
 from rocketstore.log.commitlog.write_path import WritePath
 from rocketstore.log.layout.file_system import file_system
+from rocketstore.log.layout.lock import StoreLock
+from rocketstore.log.layout.positions_page import PositionsPage
 from rocketstore.log.layout.store_json import StoreState, save_store_state, time_breaks
 from rocketstore.log.mapped_files.locked_segments import LockedSegments
 from rocketstore.log.mapped_files.mapped_files import mark_in_memory
@@ -50,17 +54,6 @@ from rocketstore.log.queues.queue_preallocator import QueuePreallocator
 from rocketstore.log.read.source import StoreSource
 from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import StoreStatistics
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.engine.parts import ReadParts
-    from rocketstore.log.commitlog.checkpoint import (
-        CheckpointFile,
-        OwnCheckpoint,
-        RocketmqCheckpoint,
-    )
-    from rocketstore.log.layout.lock import StoreLock
-    from rocketstore.log.layout.positions_page import PositionsPage
 
 logger = logging.getLogger(__name__)
 

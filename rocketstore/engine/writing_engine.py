@@ -14,7 +14,7 @@ from rocketstore._native.put.writer import Writer as NativeWriter
 from rocketstore.engine import exit_hook
 from rocketstore.engine.engine import CloseMode, Engine, Opened
 from rocketstore.engine.memory_directory import remove_place
-from rocketstore.engine.parts import largest_body, ring_bytes
+from rocketstore.engine.parts import ReadParts, WriteParts, largest_body, ring_bytes
 from rocketstore.engine.shutdown import Guests, Steps
 from rocketstore.engine.trim import Trim
 from rocketstore.errors import BackpressureError, ConfigError, DurabilityTimeoutError
@@ -28,7 +28,6 @@ from rocketstore.values.timestamps import timestamp_ms
 if TYPE_CHECKING:
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.config import StoreConfig
-    from rocketstore.engine.parts import ReadParts, WriteParts
     from rocketstore.engine.tickets import Completions
     from rocketstore.log.commitlog.commit_log import CommitLog
     from rocketstore.stats.statistics import Statistics

@@ -17,13 +17,12 @@ from rocketstore._native.os.sigbus_guard import check_readable
 from rocketstore._native.put import frames as native
 from rocketstore.config import StoreConfig
 from rocketstore.puts.put_columns import MessageColumns, message_columns, plain_writers
-from rocketstore.values.arguments import text, whole_number
+from rocketstore.values.arguments import Body, Column, text, whole_number
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from rocketstore._native.put import put_columns as native_columns
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.values.arguments import Body, Column
     from rocketstore.values.durability import Durability
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketstore._native.append.put_result import nothing_put
+from rocketstore._native.append.put_result import PutResult, nothing_put
 from rocketstore._native.put.batch_append import Rows
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import Timestamp
 
 if TYPE_CHECKING:
-    from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.put.writer import Writer
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Required, TypedDict
 
 import numpy as np
 
-from rocketstore._native.append.put_result import nothing_put
+from rocketstore._native.append.put_result import PutResult, nothing_put
 from rocketstore._native.put import put_columns as native
 from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
@@ -20,7 +20,6 @@ from rocketstore.values.compression import COMPRESSION_BITS
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
-    from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.put.writer import Writer
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Column, Numbers

@@ -7,22 +7,18 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
-from rocketstore._native.append.put_result import as_waiting
+from rocketstore._native.append.put_result import PutResult, as_waiting
 from rocketstore._native.format.codec import encode_properties, pack_host
 from rocketstore._native.put import put_message as native
 from rocketstore.errors import MessageRejectedError
-from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
-from rocketstore.values.arguments import text, whole_number
-from rocketstore.values.durability import check_port, queue_ids_of
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC, Delay, DelayedPuts
+from rocketstore.values.arguments import Body, text, whole_number
+from rocketstore.values.durability import Durability, check_port, queue_ids_of
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
-    from rocketstore._native.append.put_result import PutResult
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.queues.delayed_puts import Delay, DelayedPuts
-    from rocketstore.values.arguments import Body
-    from rocketstore.values.durability import Durability
 
 __all__ = ["MessageFields", "check_numbers", "put_message"]
 

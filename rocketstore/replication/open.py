@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore.engine.open import open_engine
+from rocketstore.engine.open_options import Options
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
 from rocketstore.replication.broker.service import BrokerService
@@ -13,9 +14,6 @@ from rocketstore.replication.replica.service import ReplicaService, first_contac
 from rocketstore.replication.role.lease import keep_lease
 from rocketstore.replication.role.startup import take_master_role, take_replica_role
 from rocketstore.replication.settings import Master, Replica
-
-if TYPE_CHECKING:
-    from rocketstore.engine.open_options import Options
 
 __all__ = ["asks_for_copy", "begin", "take_role"]
 

@@ -6,15 +6,13 @@ import datetime
 import ipaddress
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from rocketstore.errors import ConfigError
 from rocketstore.replication.protocol.compression import CODECS, Codec, CodecName, is_here
+from rocketstore.replication.role.lease import Lease
 from rocketstore.replication.transport.addresses import split_address
 from rocketstore.values.arguments import YEAR_S
-
-if TYPE_CHECKING:
-    from rocketstore.replication.role.lease import Lease
 
 __all__ = ["Master", "Protocol", "Replica"]
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.replication.broker.service import BrokerService
 from rocketstore.replication.broker.side_files import DELAY_FILE
+from rocketstore.replication.master.sender import ConnectedReplica
 from rocketstore.replication.master.service import MasterService
+from rocketstore.replication.protocol.compression import CodecName
 from rocketstore.replication.replica.service import MustOpenAgainError, ReplicaService
 from rocketstore.replication.role.state import ReplicationState, load_state
+from rocketstore.replication.settings import Protocol
 from rocketstore.values.public import public
-
-if TYPE_CHECKING:
-    from rocketstore.engine.engine import Engine
-    from rocketstore.replication.master.sender import ConnectedReplica
-    from rocketstore.replication.protocol.compression import CodecName
-    from rocketstore.replication.settings import Protocol
 
 __all__ = ["BrokerFiles", "Peer", "ReplicationStatus", "status_of"]
 

@@ -17,12 +17,11 @@ from rocketstore.columns import Columns, columns_of
 from rocketstore.errors import CorruptRecordError, DecompressionError, OffsetOutOfRangeError
 from rocketstore.filters.sql import sql_filter
 from rocketstore.log.read.batch_reader import count_of, messages_of
-from rocketstore.log.read.column_reader import TRIMMED
+from rocketstore.log.read.column_reader import TRIMMED, SegmentFiles
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
 from rocketstore.values.system_flags import BATCH_BITS
 
 if TYPE_CHECKING:
-    from rocketstore.log.read.column_reader import SegmentFiles
     from rocketstore.message import Message
     from rocketstore.scanning.scan import Scan
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from rocketstore._native.format.column_scanner import ColumnScanner
 from rocketstore._native.format.scanner import (
@@ -22,10 +22,8 @@ from rocketstore.filters.program import program_of
 from rocketstore.filters.sql import sql_filter
 from rocketstore.log.read.column_reader import ColumnWalk, ScanReport, SegmentFiles
 from rocketstore.values.kept_errors import without_frames
+from rocketstore.values.record_filter import RecordFilter
 from rocketstore.values.threads import Pool
-
-if TYPE_CHECKING:
-    from rocketstore.values.record_filter import RecordFilter
 
 __all__ = ["CHECKS", "PART_BYTES", "ScanPlan", "ScanReading", "is_large"]
 

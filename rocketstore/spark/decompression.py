@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from rocketstore.columns import BytesColumn
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.values import COMPRESSED, COMPRESSION_BITS, plain_body
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = ["NEEDED", "with_plain_bodies", "with_plain_flags"]
 

@@ -7,13 +7,11 @@ queue unit points to (format 6.3).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format.constants import RECORD_BYTES_MIN
+from rocketstore._native.format.message import Message
 from rocketstore.values.system_flags import ROLLED_BACK, TRANSACTION_TYPE
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
 
 __all__ = ["POINTED_FLAG", "RECORD_BYTES_MIN", "REPAIR_TOPIC", "is_pointed_filler"]
 

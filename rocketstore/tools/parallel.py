@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from rocketstore.log.recovery.parallel_scan import scan_threads
 from rocketstore.values.threads import Pool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["map_on_all_cores"]
 

@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
 
 from rocketstore._native.format.scanner import VERIFY_RECORD_CRC, scan_segment
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.api.open import open_store
 from rocketstore.config import StoreConfig
+from rocketstore.config.typed_options import StoreOptions
 from rocketstore.engine.open_options import Options
 from rocketstore.engine.rebuild import Derived, rebuild_engine
 from rocketstore.errors import HINTS, CorruptRecordError, MissingSegmentsError, StoreLockedError
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.log_dirs import list_log
+from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, UnplacedMessages
 from rocketstore.tools._rebuild.carried_over import keep_handed_out
 from rocketstore.tools._rebuild.parts import (
     BuiltPart,
@@ -34,14 +36,9 @@ from rocketstore.tools._rebuild.parts import (
     odd_seam,
 )
 from rocketstore.tools.parallel import map_on_all_cores
-from rocketstore.values.arguments import whole_number
+from rocketstore.values.arguments import Progress, whole_number
 from rocketstore.values.plural import counted
 from rocketstore.values.threads import Pool
-
-if TYPE_CHECKING:
-    from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.log.recovery.report import LostMessages, OffsetSetBack, UnplacedMessages
-    from rocketstore.values.arguments import Progress
 
 __all__ = ["RebuildReport", "rebuild"]
 

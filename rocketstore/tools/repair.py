@@ -12,21 +12,31 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
 from rocketstore._native.format.codec import encode_record
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.api.open import open_store
+from rocketstore.config.typed_options import StoreOptions
 from rocketstore.errors import MissingSegmentsError, ReadFailedError, StoreLockedError
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.listing import short_files
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.log.read.column_reader import MISSING_SEGMENT
+from rocketstore.log.read.column_reader import MISSING_SEGMENT, LogFiles
 from rocketstore.log.recovery.quarantine import Lost, keep_ranges, pieces_of
+from rocketstore.log.recovery.report import (
+    LostMessages,
+    OffsetSetBack,
+    RecoveryReport,
+    UnplacedMessages,
+)
+from rocketstore.store import Store
 from rocketstore.tools._repair.damage import (
     DamagedRange,
     blank_head,
@@ -36,26 +46,11 @@ from rocketstore.tools._repair.damage import (
 )
 from rocketstore.tools._repair.missing_segments import check_places, make_missing
 from rocketstore.tools._repair.pre_blanks import find_pre_blanks, point_them, with_ends
-from rocketstore.tools._repair.units import change_units, messages_of, units_into
+from rocketstore.tools._repair.units import PointedFiller, change_units, messages_of, units_into
 from rocketstore.tools.filler_records import POINTED_FLAG, RECORD_BYTES_MIN, REPAIR_TOPIC
+from rocketstore.values.arguments import Progress
 from rocketstore.values.plural import counted
 from rocketstore.values.system_flags import ROLLED_BACK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.config.typed_options import StoreOptions
-    from rocketstore.log.read.column_reader import LogFiles
-    from rocketstore.log.recovery.report import (
-        LostMessages,
-        OffsetSetBack,
-        RecoveryReport,
-        UnplacedMessages,
-    )
-    from rocketstore.store import Store
-    from rocketstore.tools._repair.units import PointedFiller
-    from rocketstore.values.arguments import Progress
 
 logger = logging.getLogger(__name__)
 

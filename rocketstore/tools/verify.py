@@ -5,18 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocketstore._native.format.codec import decode_record
 from rocketstore._native.format.scanner import scan_segment
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.config import StoreConfig
 from rocketstore.errors import CorruptRecordError, StoreRecoveringError
-from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqCheckpoint
-from rocketstore.log.follow.writer_monitor import RECOVERY_S, STEP_S, WriterMonitor
+from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, OwnCheckpoint, RocketmqCheckpoint
+from rocketstore.log.follow.writer_monitor import RECOVERY_S, STEP_S, WriterMonitor, WriterSeen
 from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.lock import describe_recovery, rocketstore_wrote_last
 from rocketstore.log.layout.log_dirs import NAME_THEM, list_log, log_directories
@@ -35,7 +35,7 @@ from rocketstore.tools._verify.derived import (
     own_checkpoint,
     walk_index,
 )
-from rocketstore.tools._verify.facts import Scope
+from rocketstore.tools._verify.facts import LogFacts, Scope
 from rocketstore.tools._verify.in_the_way import BlockedPlaces
 from rocketstore.tools._verify.keys import check_keys
 from rocketstore.tools._verify.log import scan_log, walk_log
@@ -45,16 +45,9 @@ from rocketstore.tools._verify.names import name_without_queue
 from rocketstore.tools._verify.queues import walk_queues
 from rocketstore.tools._verify.waiting import waiting_records
 from rocketstore.tools.report import Findings, VerifyReport
+from rocketstore.values.arguments import Progress
 from rocketstore.values.foreign import foreign_names, no_store
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
-    from rocketstore.log.follow.writer_monitor import WriterSeen
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.values.arguments import Progress
 
 __all__ = ["verify"]
 

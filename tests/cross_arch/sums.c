@@ -1,6 +1,5 @@
 /* What csrc makes of the same pseudo-random input, as one checksum for each part: lines that must be
  * the same on every machine, whatever its byte order, its signedness of char and its CRC kernels. */
-#include "rs_checkpoint.h"
 #include "rs_index_file.h"
 #include "rs_log_file.h"
 #include "rs_message_id.h"
@@ -216,21 +215,9 @@ static void message_ids(void)
     begin(4);
     for (int i = 0; i < ROUNDS; i++) {
         char text[56];
-        uint8_t raw[28];
-        rs_host host = any_host(), again;
-        int64_t offset;
+        rs_host host = any_host();
         size_t size = rs_message_id_encode((rs_span){host.bytes, host.size}, any64(), text);
         add(text, size);
-        need(rs_message_id_decode(text, size, &again, &offset) == RS_OK, "a message id");
-        add_number(offset);
-        rs_unique_id id;
-        add_number(rs_unique_id_decode(text, size, raw, &id));
-        add_span(id.ip);
-        add_number(id.process_id);
-        add_number(id.class_loader_hash);
-        add_number(id.month_ms);
-        add_number(id.counter);
-        add(text, rs_unique_id_encode(&id, text));
     }
     end("message ids");
 }
@@ -280,11 +267,12 @@ static void index_file(void)
     }
     add(base, size);
     for (uint32_t i = 0; i < ENTRIES - 1; i++) {
-        rs_index_hit hits[4];
-        size_t found = rs_index_find(base, SLOTS, ENTRIES, hashes[i], 0, INT64_MAX, hits, 4);
-        need(found > 0, "a key that was put");
-        add_number(hits[0].physical_offset);
-        add_number(hits[0].timestamp_ms);
+        rs_index_hit hit;
+        rs_index_walk walk;
+        rs_index_walk_start(&walk, base, SLOTS, ENTRIES, hashes[i], 0, INT64_MAX);
+        need(rs_index_walk_next(&walk, &hit), "a key that was put");
+        add_number(hit.physical_offset);
+        add_number(hit.timestamp_ms);
     }
     uint32_t slots = 0, entries = 0;
     add_number(rs_index_deduce(base, size, &slots, &entries));
@@ -294,32 +282,6 @@ static void index_file(void)
     add(base, size);
     free(base);
     end("index file");
-}
-
-static void checkpoints(void)
-{
-    begin(7);
-    for (int i = 0; i < ROUNDS; i++) {
-        rs_checkpoint checkpoint = {
-            .generation = any(), .flushed = any(), .dispatched = any(), .indexed = any(),
-            .minimum = any(), .last_record_start = any(), .last_store_timestamp_ms = any(),
-            .cut = -1, .max_unflushed = any(), .segment_count = any(), .segments_digest = any(),
-            .last_record_size = any() >> 1, .last_record_crc = any(), .tail_crc = any(),
-            .queue_count = any(), .queues_digest = any(), .index_files = any(), .clean = any() % 2,
-        };
-        uint8_t slot[RS_OWN_SLOT_STRIDE];
-        rs_checkpoint_encode(&checkpoint, slot);
-        add(slot, sizeof slot);
-        add_number(rs_checkpoint_decode(slot, sizeof slot, &checkpoint));
-        add_number(checkpoint.indexed);
-        rs_times times;
-        uint8_t page[RS_TIMES_SIZE];
-        rs_times_decode(slot, sizeof slot, &times);
-        add_number(times.index_timestamp_ms);
-        rs_times_encode(&times, page);
-        add(page, sizeof page);
-    }
-    end("checkpoints");
 }
 
 static void a_log(rs_crc32_kernel kernel)
@@ -377,7 +339,6 @@ static void all(const char *name, rs_crc32_kernel kernel)
     message_ids();
     queue_units();
     index_file();
-    checkpoints();
     a_log(kernel);
 }
 

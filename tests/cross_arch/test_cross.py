@@ -18,7 +18,6 @@ PARTS = [
     "message ids",
     "queue units",
     "index file",
-    "checkpoints",
     "log",
 ]
 FLAGS = [

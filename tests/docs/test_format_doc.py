@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 
 import pytest
 
+from rocketstore.log.commitlog import checkpoint
+from rocketstore.log.commitlog.checkpoint import OwnCheckpoint, RocketmqTimes
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.quick
@@ -35,12 +38,6 @@ RECORD_FIELDS = {
 }
 #: Section -> (prefix of the constants, {field of the table: constant}).
 FIELDS = {
-    "4.1": {
-        "totalSize": "RS_BATCH_AT_TOTAL_SIZE",
-        "flag": "RS_BATCH_AT_FLAG",
-        "bodyLength": "RS_BATCH_AT_BODY_LENGTH",
-        "body": "RS_BATCH_AT_BODY",
-    },
     "6.1": {
         "physicalOffset of the record": "RS_UNIT_AT_PHYSICAL_OFFSET",
         "size = totalSize of the record": "RS_UNIT_AT_SIZE",
@@ -59,40 +56,6 @@ FIELDS = {
         "physicalOffset": "RS_ENTRY_AT_PHYSICAL_OFFSET",
         "timeDiff": "RS_ENTRY_AT_TIME_DIFF",
         "previous": "RS_ENTRY_AT_PREVIOUS",
-    },
-    "8": {
-        "physicMsgTimestamp": "RS_CHECKPOINT_AT_PHYSIC_TIMESTAMP",
-        "logicsMsgTimestamp": "RS_CHECKPOINT_AT_LOGICS_TIMESTAMP",
-        "indexMsgTimestamp": "RS_CHECKPOINT_AT_INDEX_TIMESTAMP",
-        "masterFlushedOffset": "RS_CHECKPOINT_AT_MASTER_FLUSHED_OFFSET",
-        "confirmPhyOffset": "RS_CHECKPOINT_AT_CONFIRM_OFFSET",
-        "logicsPhysicalOffset": "RS_CHECKPOINT_AT_LOGICS_OFFSET",
-    },
-    "20.2": {
-        "magic": "RS_OWN_AT_MAGIC",
-        "version": "RS_OWN_AT_VERSION",
-        "generation": "RS_OWN_AT_GENERATION",
-        "flushed": "RS_OWN_AT_FLUSHED",
-        "dispatched": "RS_OWN_AT_DISPATCHED",
-        "indexed": "RS_OWN_AT_INDEXED",
-        "minimum": "RS_OWN_AT_MINIMUM",
-        "lastRecordStart": "RS_OWN_AT_LAST_RECORD_START",
-        "lastStoreTimestamp": "RS_OWN_AT_LAST_STORE_TIMESTAMP",
-        "cut": "RS_OWN_AT_CUT",
-        "maxUnflushed": "RS_OWN_AT_MAX_UNFLUSHED",
-        "segmentCount": "RS_OWN_AT_SEGMENT_COUNT",
-        "segmentsDigest": "RS_OWN_AT_SEGMENTS_DIGEST",
-        "lastRecordSize": "RS_OWN_AT_LAST_RECORD_SIZE",
-        "lastRecordCrc": "RS_OWN_AT_LAST_RECORD_CRC",
-        "tailCrc": "RS_OWN_AT_TAIL_CRC",
-        "queueCount": "RS_OWN_AT_QUEUE_COUNT",
-        "queuesDigest": "RS_OWN_AT_QUEUES_DIGEST",
-        "clean": "RS_OWN_AT_CLEAN",
-        "bootId": "RS_OWN_AT_BOOT_ID",
-        "runId": "RS_OWN_AT_RUN_ID",
-        "indexFiles": "RS_OWN_AT_INDEX_FILES",
-        "crc": "RS_OWN_AT_CRC",
-        "zeros": "RS_OWN_SLOT_SIZE",
     },
     "20.3": {
         "magic": "RS_POSITIONS_AT_MAGIC",
@@ -119,7 +82,6 @@ CONSTANTS = {
     "smallest record": ["RS_RECORD_SIZE_MIN"],
     "host, IPv4 / IPv6": ["RS_HOST_V4_SIZE", "RS_HOST_V6_SIZE"],
     "smallest blank": ["RS_BLANK_SIZE_MIN"],
-    "client batch element, fixed part": ["RS_BATCH_FIXED"],
     "longest V1 topic a reader accepts": ["RS_TOPIC_MAX_V1"],
     "longest topic the V2 writer makes": ["RS_TOPIC_MAX_V2"],
     "longest V2 topic a reader accepts": ["RS_TOPIC_MAX_V2_READ"],
@@ -151,7 +113,6 @@ SENTENCES = {
     "RS_FLAG_ROLLBACK": "{} rollback",
     "RS_OWN_CHECKPOINT_FILE_SIZE": "{} bytes: two slots",
     "RS_OWN_SLOT_STRIDE": "each alone in a block of {}",
-    "RS_OWN_SLOT_SIZE": "Size of a slot: {} bytes",
     "RS_POSITIONS_PAGE_SIZE": "{} bytes, mapped shared",
 }
 
@@ -226,6 +187,25 @@ def test_fields_of(number: str) -> None:
         assert int(described[field]) == known[name], f"{number} {field} is not {name}"
 
 
+def test_fields_of_our_checkpoint() -> None:
+    """The fields of the class in their order, each as long as the layout has it."""
+    sizes = [4, 4, *[8] * 9, *[4] * 8, 16, 16, 4, 4]
+    described = {field: int(at) for field, at in field_table("20.2").items()}
+    assert list(described.values()) == [sum(sizes[:n]) for n in range(len(sizes) + 1)]
+    names = [re.sub("[A-Z]", lambda c: "_" + c[0].lower(), field) for field in described]
+    assert names[0:2] + names[-2:] == ["magic", "version", "crc", "zeros"]
+    fields = [field.name.removesuffix("_ms") for field in dataclasses.fields(OwnCheckpoint)]
+    assert names[2:-2] == fields
+    assert checkpoint.SLOT.size == described["crc"]
+    assert f"Size of a slot: {described['zeros']} bytes" in document()
+
+
+def test_fields_of_rocketmqs_checkpoint() -> None:
+    described = {field: int(at) for field, at in field_table("8").items()}
+    assert list(described.values())[:6] == list(range(0, checkpoint.TIMES.size, 8))
+    assert len(RocketmqTimes._fields) == 6
+
+
 @pytest.mark.parametrize("row", CONSTANTS)
 def test_constant(row: str) -> None:
     known = defines()
@@ -254,16 +234,15 @@ def test_record_crc() -> None:
 
 def test_magics_of_our_own_files() -> None:
     known = defines()
-    spelled = int(known["RS_OWN_MAGIC"]).to_bytes(4, "big").hex(" ").upper()
-    assert f"`{spelled}`" in section("20.2")
-    assert f"| {known['RS_OWN_VERSION']}; a reader" in section("20.2")
+    assert f"`{checkpoint.MAGIC[:4].hex(' ').upper()}`" in section("20.2")
+    assert f"| {checkpoint.MAGIC[7]}; a reader" in section("20.2")
     spelled = int(known["RS_POSITIONS_MAGIC"]).to_bytes(8, "big").hex(" ").upper()
     assert f"`{spelled}`" in section("20.3")
 
 
 def test_every_constant_is_described() -> None:
     described = {"RS_RECORD_CRC_NAME", "RS_RECORD_CRC_AT_DIGITS"}
-    described |= {"RS_OWN_MAGIC", "RS_OWN_VERSION", "RS_POSITIONS_MAGIC"}
+    described |= {"RS_POSITIONS_MAGIC"}
     described |= {name for parts in RECORD_FIELDS.values() for name in parts}
     described |= {name for fields in FIELDS.values() for name in fields.values()}
     described |= {name for names in CONSTANTS.values() for name in names}

@@ -35,17 +35,6 @@ def properties(vectors: dict[str, Any]) -> Iterator[bytes]:
     yield bytes.fromhex("e4b861eda080f09f98c0aff490808041")  # not UTF-8
 
 
-def batches(vectors: dict[str, Any]) -> Iterator[bytes]:
-    whole = bytes.fromhex(vectors["batch"]["input_hex"])
-    yield whole
-    yield whole * 3
-    yield whole[:32]
-    yield b""
-    for row in vectors["records"]:
-        if row["id"] == "inner_batch":
-            yield bytes.fromhex(row["fields"]["body"])
-
-
 def filters(vectors: dict[str, Any]) -> Iterator[bytes]:
     """A count of operations, three bytes for each, then properties."""
     numbers = [
@@ -115,30 +104,6 @@ def indexes(vectors: dict[str, Any]) -> Iterator[bytes]:
     yield bytes(300)
 
 
-def checkpoints(vectors: dict[str, Any]) -> Iterator[bytes]:
-    for row in vectors["checkpoints"]:
-        yield bytes.fromhex(row["hex"]).ljust(160, b"\0")
-    numbers = struct.pack(
-        ">9q7I", 7, 4096, 4096, 2048, 0, 4000, 1_700_000_000_000, -1, 1 << 26, *range(7)
-    )
-    yield (
-        b"RSCP"
-        + struct.pack(">I", 1)
-        + numbers
-        + struct.pack(">I", 1)
-        + bytes(range(32))
-        + bytes(4)
-    )
-
-
-def message_ids(vectors: dict[str, Any]) -> Iterator[bytes]:
-    for row in vectors["message_ids"]:
-        yield row["id"].encode()
-        yield row["id"].lower().encode()
-    for key in vectors["index"]["keys"]:
-        yield key["key"].partition("#")[2].encode()
-
-
 def logs(vectors: dict[str, Any]) -> Iterator[bytes]:
     yield from records(vectors)
     yield b"".join(map(bytes.fromhex, vectors["batch"]["records_hex"]))
@@ -148,12 +113,9 @@ def logs(vectors: dict[str, Any]) -> Iterator[bytes]:
 SEEDS = {
     "record": records,
     "properties": properties,
-    "batch": batches,
     "scan": scans,
     "queue": queues,
     "index": indexes,
-    "checkpoint": checkpoints,
-    "message_id": message_ids,
     "filter": filters,
     "columns": logs,
 }

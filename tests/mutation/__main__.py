@@ -49,10 +49,7 @@ TESTS_OF_RECOVERY = (
     ["tests/api", "-k", "recover or crash or damage or missing or directories"],
     ["tests/process/test_kill.py", "tests/model"],
 )
-TARGETS = (
-    *("record", "properties", "batch", "scan", "queue", "index", "checkpoint", "message_id"),
-    *("columns", "filter"),
-)
+TARGETS = (*("record", "properties", "scan", "queue", "index", "columns", "filter"),)
 
 
 class Tree:

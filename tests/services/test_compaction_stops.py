@@ -15,7 +15,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Store, tools
-from rocketstore._native.format.codec import crc31, encode_batch, encode_record
+from rocketstore._native.format.codec import crc31, encode_record
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.services.compaction import compaction, new_store
 from rocketstore.services.compaction.new_store import NewLog
@@ -104,7 +104,7 @@ def test_inner_batches_are_refused(tmp_path: Path) -> None:
     plain = encode_record(topic="users", body=b"1", properties=b"KEYS\1a", store_timestamp_ms=1)
     batch = encode_record(
         topic="users",
-        body=encode_batch([(0, b"2", b""), (0, b"3", b"")]),
+        body=b"2 and 3",
         properties=b"KEYS\1b\2INNER_NUM\x012\2INNER_BASE\x011",
         sys_flag=INNER_BATCH,
         queue_offset=1,

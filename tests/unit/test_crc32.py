@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketstore._native.format import codec
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 
 pytestmark = pytest.mark.quick
 KERNELS = codec.crc_kernels()

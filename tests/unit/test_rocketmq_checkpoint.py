@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rocketstore._native.format import checkpoint_slots as native
 from rocketstore.log.commitlog.checkpoint import RocketmqCheckpoint, RocketmqTimes
 from tests.support import paths
 
@@ -55,14 +54,6 @@ def test_any_length_is_read_and_unknown_bytes_stay(tmp_path: Path, size: int) ->
     file.close()
     wanted = struct.pack(">6q", 9, 8, 7, 6, 5, 4) + data[48:]
     assert path.read_bytes() == wanted.ljust(4096, b"\0")
-
-
-def test_pack_keeps_what_stood_there() -> None:
-    before = bytes(range(256)) * 20
-    page = native.pack_rocketmq((1, 2, 3, 4, 5, 6), before)
-    assert page == struct.pack(">6q", 1, 2, 3, 4, 5, 6) + before[48:4096]
-    with pytest.raises(ValueError, match="six numbers"):
-        native.pack_rocketmq((1, 2, 3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def file_of(data: bytes, start: int = START) -> MappedFile:
 
 @pytest.mark.parametrize("row", VECTORS["records"], ids=lambda row: row["id"])
 def test_fields_of_every_known_record(row: dict[str, Any]) -> None:
+    """S000-69: its place in the log and the id of its client are two ids."""
     message = Message.from_bytes(bytes.fromhex(row["hex"]))
     fields = row["fields"]
     found = {

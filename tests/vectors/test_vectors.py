@@ -238,34 +238,6 @@ def test_a_moved_record_is_noticed_by_its_place() -> None:
         codec.decode_record(data, 0)
 
 
-def test_a_client_batch_becomes_rocketmqs_records() -> None:
-    batch = VECTORS["batch"]
-    expected = [bytes.fromhex(record) for record in batch["records_hex"]]
-    elements = codec.decode_batch(bytes.fromhex(batch["input_hex"]))
-    assert codec.encode_batch(elements).hex() == batch["input_hex"]
-    model = codec.decode_record(expected[0])
-    physical_offset = batch["first_physical_offset"]
-    records = []
-    for number, (flag, body, properties) in enumerate(elements):
-        record = codec.encode_record(
-            topic=model["topic"],
-            body=body,
-            properties=codec.join_properties(properties, batch["batch_properties"].encode()),
-            queue_id=model["queue_id"],
-            flag=flag,
-            queue_offset=batch["first_queue_offset"] + number,
-            physical_offset=physical_offset,
-            sys_flag=model["sys_flag"],
-            born_timestamp_ms=model["born_timestamp_ms"],
-            born_host=model["born_host"],
-            store_timestamp_ms=model["store_timestamp_ms"],
-            store_host=model["store_host"],
-        )
-        physical_offset += len(record)
-        records.append(record)
-    assert records == expected
-
-
 @pytest.mark.parametrize("row", VECTORS["crc32"], ids=lambda row: row["hex"][:8] or "empty")
 def test_crc32(row: dict[str, Any]) -> None:
     data = bytes.fromhex(row["hex"])
@@ -290,7 +262,6 @@ def test_properties(row: dict[str, Any]) -> None:
 def test_message_ids(row: dict[str, Any]) -> None:
     """S000-68 S001-71 S004-64: host and offset in hexadecimal, longer for IPv6."""
     assert codec.message_id(row["store_host"], row["physical_offset"]) == row["id"]
-    assert codec.parse_message_id(row["id"]) == (row["store_host"], row["physical_offset"])
 
 
 def walk(log: bytes, start: int) -> tuple[list[int], str, int]:

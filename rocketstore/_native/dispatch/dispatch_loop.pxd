@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from rocketstore._native.format.csrc cimport (
     rs_dispatch_properties, rs_queue_entry, rs_queue_table, rs_record,
 )
+from rocketstore._native.dispatch.queue_table cimport walk_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 
 cdef enum:
@@ -33,16 +34,6 @@ cdef struct arrival_row:
     int64_t next_offset
     int64_t tags_code
     int64_t store_timestamp_ms
-
-# One run over a segment whose bytes have the offsets [start, end).
-cdef struct walk_call:
-    void *loop
-    const uint8_t *segment
-    int64_t start
-    int64_t end
-    int64_t offset
-    int64_t to_offset
-    int reason
 
 
 cdef class DispatchLoop:
@@ -79,7 +70,6 @@ cdef class DispatchLoop:
 
     cdef int grow(self, size_t capacity) except -1
     cdef void note_moved(self, rs_queue_entry *entry) noexcept nogil
-    cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL
     # Readers see the units that were written since the last call.
     cpdef void publish_moved(self) noexcept nogil
     cdef int walk(self, walk_call *call) noexcept nogil

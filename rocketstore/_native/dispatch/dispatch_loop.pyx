@@ -6,7 +6,6 @@ Python handles that and runs it again; every step is idempotent, since the recor
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawFree
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 
@@ -18,7 +17,9 @@ from rocketstore._native.format.csrc cimport (
     rs_record_decode, rs_scan_fetch_ends, rs_span, rs_status, rs_transaction_type, rs_unit,
     rs_unit_load, rs_unit_store, rs_unit_written,
 )
-from rocketstore._native.dispatch.queue_table cimport grow_table
+from rocketstore._native.dispatch.queue_table cimport (
+    begin_walk, entry_of, grow_table, topic_span, walk_call,
+)
 from rocketstore._native.os.sigbus_guard cimport copied_bytes, fault_address, guarded
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.queue_positions cimport QueueEnd
@@ -44,7 +45,7 @@ cdef int64_t IGNORED = INT64_MIN  # next offset of a queue that gets no units
 
 cdef void walk_work(void *given) noexcept nogil:
     cdef walk_call *call = <walk_call *>given
-    call.reason = (<DispatchLoop>call.loop).walk(call)
+    call.reason = (<DispatchLoop>call.owner).walk(call)
 
 
 cdef bint walk_guarded(walk_call *call) noexcept nogil:
@@ -96,26 +97,13 @@ cdef class DispatchLoop:
             self.moved[self.moved_count] = <size_t>(entry - self.table.entries)
             self.moved_count += 1
 
-    cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL:
-        cdef rs_span span
-        cdef rs_queue_entry *entry
-        span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
-        span.size = <size_t>len(topic)
-        entry = rs_queue_table_find(&self.table, span, queue_id)
-        if entry is NULL:
-            raise KeyError((topic, queue_id))
-        return entry
-
     def add_queue(self, bytes topic not None, int32_t queue_id, int64_t next_offset,
                   QueueEnd end=None):
         """Makes a queue known; `next_offset` is after its last unit, `end` is what its readers see."""
-        cdef rs_span span
         cdef rs_queue_entry *entry
-        span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
-        span.size = <size_t>len(topic)
         if 4 * (self.table.count + 1) > 3 * self.table.capacity:
             self.grow(2 * self.table.capacity)
-        entry = rs_queue_table_add(&self.table, span, queue_id)
+        entry = rs_queue_table_add(&self.table, topic_span(topic), queue_id)
         entry.next_offset = next_offset
         entry.published = &end.offset if end is not None else NULL
         self.topics.append((topic, end))  # the table borrows from both
@@ -124,7 +112,7 @@ cdef class DispatchLoop:
               int64_t unit_limit):
         """The queue's units go to `file`, whose first unit has queue offset `first_unit`; its first
         `unit_limit` units may be written."""
-        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        cdef rs_queue_entry *entry = entry_of(&self.table, topic, queue_id)
         if file is None:
             entry.units = NULL
             entry.unit_limit = 0
@@ -138,7 +126,7 @@ cdef class DispatchLoop:
 
     def set_next(self, bytes topic not None, int32_t queue_id, int64_t next_offset):
         """The units up to there were written by other means."""
-        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        cdef rs_queue_entry *entry = entry_of(&self.table, topic, queue_id)
         if entry.next_offset < entry.dirty_from:
             entry.dirty_from = entry.next_offset
         entry.next_offset = next_offset
@@ -150,7 +138,7 @@ cdef class DispatchLoop:
 
     def advance(self, bytes topic not None, int32_t queue_id, int64_t queue_offset):
         """A unit was written at `queue_offset` by other means."""
-        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        cdef rs_queue_entry *entry = entry_of(&self.table, topic, queue_id)
         if queue_offset >= entry.next_offset:
             entry.next_offset = queue_offset + 1
             self.note_moved(entry)
@@ -159,7 +147,7 @@ cdef class DispatchLoop:
 
     def next_offset(self, bytes topic not None, int32_t queue_id):
         """Queue offset after the last unit."""
-        return self.entry_of(topic, queue_id).next_offset
+        return entry_of(&self.table, topic, queue_id).next_offset
 
     cpdef void publish_moved(self) noexcept nogil:
         """Readers see the units that were written since the last call."""
@@ -210,12 +198,7 @@ cdef class DispatchLoop:
         """Dispatches the records of `segment` in [from_offset, to_offset): (reason, offset reached)."""
         cdef walk_call call
         cdef bint whole
-        if not segment.start_offset <= from_offset <= segment.start_offset + segment.size:
-            raise ValueError(f"{from_offset} is not in {segment!r}")
-        call.loop = <void *>self
-        call.segment = segment.base
-        call.start, call.end = segment.start_offset, segment.start_offset + segment.size
-        call.offset, call.to_offset = from_offset, to_offset
+        begin_walk(&call, self, segment, from_offset, to_offset)
         if to_offset - from_offset <= SHORT_RUN_BYTES:
             whole = walk_guarded(&call)
         else:

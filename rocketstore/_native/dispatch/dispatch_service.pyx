@@ -8,9 +8,8 @@ from rocketstore._native.format.csrc cimport (
     RS_POSITIONS_AT_DISPATCHED, RS_POSITIONS_AT_INDEXED, RS_POSITIONS_AT_VISIBLE,
     rs_position_load, rs_position_store,
 )
-from rocketstore._native.dispatch.dispatch_loop cimport (
-    REASON_DONE, DispatchLoop, walk_call, walk_guarded,
-)
+from rocketstore._native.dispatch.dispatch_loop cimport REASON_DONE, DispatchLoop, walk_guarded
+from rocketstore._native.dispatch.queue_table cimport walk_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.signal_safe_lock cimport SignalSafeLock
@@ -102,7 +101,7 @@ cdef class DispatchService:
         cdef bint whole
         if low >= visible:
             return True
-        call.loop = <void *>self.loop
+        call.owner = <void *>self.loop
         call.segment = self.segment.base
         call.start = self.segment.start_offset
         call.end = call.start + self.segment.size

@@ -5,17 +5,18 @@ a record whose unit is missing, further queues, or bytes that are no record.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from rocketstore._native.format.csrc cimport (
     RS_BLANK, RS_FLAG_COMMIT, RS_NOTHING, RS_OK, RS_UNIT_SIZE, rs_dispatch_find,
     rs_dispatch_properties, rs_queue_entry, rs_queue_table, rs_queue_table_add,
-    rs_queue_table_find, rs_record, rs_record_decode, rs_scan_fetch_ends, rs_span, rs_status,
+    rs_queue_table_find, rs_record, rs_record_decode, rs_scan_fetch_ends, rs_status,
     rs_transaction_type, rs_unit, rs_unit_load,
 )
-from rocketstore._native.dispatch.queue_table cimport grow_table
+from rocketstore._native.dispatch.queue_table cimport (
+    begin_walk, entry_of, grow_table, topic_span, walk_call,
+)
 from rocketstore._native.os.sigbus_guard cimport copied_bytes, fault_address, guarded
 from rocketstore._native.os.mapped_file cimport MappedFile
 
@@ -48,19 +49,10 @@ cdef struct rs_counted:
     int64_t last
     int64_t count
 
-cdef struct look_call:
-    void *look
-    const uint8_t *segment
-    int64_t start
-    int64_t end
-    int64_t offset
-    int64_t to_offset
-    int reason
-
 
 cdef void look_work(void *given) noexcept nogil:
-    cdef look_call *call = <look_call *>given
-    call.reason = (<UnitLook>call.look).walk(call)
+    cdef walk_call *call = <walk_call *>given
+    call.reason = (<UnitLook>call.owner).walk(call)
 
 
 @cython.final
@@ -88,13 +80,10 @@ cdef class UnitLook:
     def add_queue(self, bytes topic not None, int32_t queue_id, *, bint ignored=False,
                   bint agreed=False):
         """Makes a queue known. `ignored`: its records have no units; `agreed`: the caller has seen them all."""
-        cdef rs_span span
         cdef rs_queue_entry *entry
-        span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
-        span.size = <size_t>len(topic)
         if 4 * (self.table.count + 1) > 3 * self.table.capacity:
             grow_table(&self.table, 2 * self.table.capacity, 0)
-        entry = rs_queue_table_add(&self.table, span, queue_id)
+        entry = rs_queue_table_add(&self.table, topic_span(topic), queue_id)
         entry.next_offset = IGNORED if ignored else AGREED if agreed else LOOKED
         entry.unit_limit = 0
         self.topics.append(topic)  # the table borrows from it
@@ -103,7 +92,7 @@ cdef class UnitLook:
               int64_t units):
         """The queue's units [first_unit, first_unit + units) are those of `file`, from its first one on; None:
         they are missing."""
-        cdef rs_queue_entry *entry = self.entry_of(topic, queue_id)
+        cdef rs_queue_entry *entry = entry_of(&self.table, topic, queue_id)
         if units < 0 or file is not None and units * RS_UNIT_SIZE > file.size:
             raise ValueError("more units than the file has")
         entry.units = NULL if file is None else file.base
@@ -120,36 +109,21 @@ cdef class UnitLook:
             raise MemoryError("no memory for the counts of queues")
         self.counts = more
         more[self.count_of_counts] = rs_counted(INT64_MAX, -1, 0)
-        self.entry_of(topic, queue_id).next_offset = self.count_of_counts
+        entry_of(&self.table, topic, queue_id).next_offset = self.count_of_counts
         self.count_of_counts += 1
 
     def counted(self, bytes topic not None, int32_t queue_id):
         """(first, last, count) of the queue offsets that were counted."""
-        cdef int64_t number = self.entry_of(topic, queue_id).next_offset
+        cdef int64_t number = entry_of(&self.table, topic, queue_id).next_offset
         if number < 0:
             raise ValueError("this queue has files")
         return self.counts[number].first, self.counts[number].last, self.counts[number].count
 
-    cdef rs_queue_entry *entry_of(self, bytes topic, int32_t queue_id) except NULL:
-        cdef rs_span span
-        cdef rs_queue_entry *entry
-        span.bytes = <const uint8_t *>PyBytes_AS_STRING(topic)
-        span.size = <size_t>len(topic)
-        entry = rs_queue_table_find(&self.table, span, queue_id)
-        if entry is NULL:
-            raise KeyError((topic, queue_id))
-        return entry
-
     def run(self, MappedFile segment not None, int64_t from_offset, int64_t to_offset):
         """Looks for the units of the records of `segment` in [from_offset, to_offset): (reason, offset reached)."""
-        cdef look_call call
+        cdef walk_call call
         cdef bint whole
-        if not segment.start_offset <= from_offset <= segment.start_offset + segment.size:
-            raise ValueError(f"{from_offset} is not in {segment!r}")
-        call.look = <void *>self
-        call.segment = segment.base
-        call.start, call.end = segment.start_offset, segment.start_offset + segment.size
-        call.offset, call.to_offset = from_offset, to_offset
+        begin_walk(&call, self, segment, from_offset, to_offset)
         with nogil:
             whole = guarded(look_work, &call)
         while not whole and self.step_over_holes():
@@ -168,12 +142,12 @@ cdef class UnitLook:
                 other = file.without_holes()
                 if other is None:
                     return False
-                self.entry_of(queue[0], queue[1]).units = other.base
+                entry_of(&self.table, queue[0], queue[1]).units = other.base
                 self.handles[queue] = other
                 return True
         return False
 
-    cdef int walk(self, look_call *call) noexcept nogil:
+    cdef int walk(self, walk_call *call) noexcept nogil:
         cdef int64_t end = min(call.end, call.to_offset)
         cdef rs_status status
         cdef int reason

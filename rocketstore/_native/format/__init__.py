@@ -1,4 +1,4 @@
-"""Bytes of the store: records, queue units, index and checkpoint files. `csrc` knows the layout, these ask it.
+"""Bytes of the store: records, queue units and index files. `csrc` knows the layout, these ask it.
 
 A module takes a buffer or a mapped file, calls one function of `csrc` and turns its status into a result or
 an error. Imports `os`; `sync` and all above may import it.
@@ -13,7 +13,6 @@ Read in this order:
     queue_file         units of a consume queue file
     queue_reader       units, and the messages that they lead to
     index_file         slots and entries of an index file
-    checkpoint_slots   our checkpoint and RocketMQ's
     string_columns     texts and properties as Arrow lays them out (`csrc_columns.pxd`)
     filter_program     an expression over properties, for the scanner
     column_scanner     records of a range as columns
@@ -33,7 +32,6 @@ MODULES: Final = (
     "queue_file",
     "queue_reader",
     "index_file",
-    "checkpoint_slots",
     "string_columns",
     "filter_program",
     "column_scanner",

@@ -5,18 +5,16 @@ The hot paths (appender, scanner) call csrc themselves and take only `best_kerne
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from rocketstore._native.format.csrc cimport (
-    RS_BLANK, RS_NOT_FOUND, RS_OK, RS_PROPERTIES_MAX, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC,
-    rs_batch_element, rs_batch_element_size, rs_batch_join_properties, rs_batch_next, rs_batch_put,
-    rs_crc32, rs_crc32_kernel, rs_host, rs_java_hash, rs_load32s, rs_message,
-    rs_message_id_decode, rs_message_id_encode, rs_properties_walk, rs_property_check,
-    rs_property_next, rs_property_walk, rs_record, rs_record_born_host, rs_record_check,
-    rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
-    rs_record_store_host, rs_record_verify, rs_span, rs_status, rs_store32s, rs_tags_code,
-    rs_unique_id, rs_unique_id_decode, rs_unique_id_encode,
+    RS_BLANK, RS_OK, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_crc32, rs_crc32_kernel, rs_crc32c,
+    rs_host, rs_java_hash, rs_load32s, rs_message, rs_message_id_encode, rs_properties_walk,
+    rs_property_check, rs_property_next, rs_property_walk, rs_record, rs_record_born_host,
+    rs_record_check, rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish,
+    rs_record_size, rs_record_store_host, rs_record_verify, rs_span, rs_status, rs_store32s,
+    rs_tags_code,
 )
 from rocketstore._native.format.status cimport check, status_text
 
@@ -107,6 +105,16 @@ def crc32(data, uint32_t value=0, str kernel="best"):
     finally:
         PyBuffer_Release(&view)
     return value
+
+
+def crc32c(data, uint32_t value=0):
+    """CRC-32C of bytes-like data, continued from `value`."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return rs_crc32c(value, <const uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
 
 
 def crc31(data):
@@ -316,85 +324,3 @@ def message_id(str host not None, int64_t physical_offset):
     """The offset message id of a record on the store host `host` (format.md 5)."""
     cdef bytes packed = pack_host(host)
     return host_message_id(span(packed), physical_offset)
-
-
-def parse_message_id(str text not None):
-    """(store host, physical offset) of an offset message id; ValueError when it is none."""
-    cdef bytes raw = text.encode("ascii", "replace")
-    cdef rs_host host
-    cdef int64_t physical_offset
-    if rs_message_id_decode(raw, <size_t>len(raw), &host, &physical_offset) != RS_OK:
-        raise ValueError(f"{text!r}: a message id has 32 or 56 hexadecimal digits")
-    return unpack_host(<bytes>host.bytes[:host.size]), physical_offset
-
-
-def unique_id(
-    str ip not None, uint16_t process_id, int32_t class_loader_hash, uint32_t month_ms,
-    uint16_t counter,
-):
-    """A unique client id (`UNIQ_KEY`) from its parts; month_ms starts with the month."""
-    cdef bytes packed = ipaddress.ip_address(ip).packed
-    cdef char text[56]
-    cdef rs_unique_id parts
-    parts.ip = span(packed)
-    parts.process_id = process_id
-    parts.class_loader_hash = class_loader_hash
-    parts.month_ms = month_ms
-    parts.counter = counter
-    cdef size_t size = rs_unique_id_encode(&parts, text)
-    return text[:size].decode("ascii")
-
-
-def parse_unique_id(str text not None):
-    """(ip, process id, class loader hash, milliseconds of the month, counter) of a unique client id."""
-    cdef bytes raw = text.encode("ascii", "replace")
-    cdef uint8_t decoded[28]
-    cdef rs_unique_id parts
-    if rs_unique_id_decode(raw, <size_t>len(raw), decoded, &parts) != RS_OK:
-        raise ValueError(f"{text!r}: a unique id has 32 or 56 hexadecimal digits")
-    ip = str(ipaddress.ip_address(span_bytes(parts.ip)))
-    return ip, parts.process_id, parts.class_loader_hash, parts.month_ms, parts.counter
-
-
-def encode_batch(elements):
-    """The body of a client batch from (flag, body, properties) triples (format.md 4.1)."""
-    cdef rs_batch_element element
-    cdef bytes body, properties, encoded
-    cdef list parts = []
-    for flag, body, properties in elements:
-        element.flag = flag
-        element.body = span(body)
-        element.properties = span(properties)
-        if len(properties) > RS_PROPERTIES_MAX:
-            raise MessageRejectedError(
-                f"batch element {len(parts)}: {len(properties)} bytes of properties")
-        encoded = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>rs_batch_element_size(&element))
-        rs_batch_put(<uint8_t *>PyBytes_AS_STRING(encoded), &element)
-        parts.append(encoded)
-    return b"".join(parts)
-
-
-def decode_batch(bytes body not None):
-    """(flag, body, properties) of each element of a client batch; CorruptRecordError at the element
-    that does not fit, whose `physical_offset` is its place in `body`."""
-    cdef rs_span all_bytes = span(body)
-    cdef const uint8_t *at = all_bytes.bytes
-    cdef const uint8_t *end = at + all_bytes.size
-    cdef rs_batch_element element
-    cdef rs_status status
-    cdef list elements = []
-    while True:
-        status = rs_batch_next(&at, end, &element)
-        if status == RS_NOT_FOUND:
-            return elements
-        check(status, at - all_bytes.bytes)
-        elements.append((element.flag, span_bytes(element.body), span_bytes(element.properties)))
-
-
-def join_properties(bytes element not None, bytes batch not None):
-    """The property text of a record made from a batch element: its own, then the batch's."""
-    cdef uint8_t joined[RS_PROPERTIES_MAX]
-    cdef size_t size
-    check(rs_batch_join_properties(
-        span(element), span(batch), joined, RS_PROPERTIES_MAX, &size), -1)
-    return <bytes>joined[:size]

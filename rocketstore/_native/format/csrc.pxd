@@ -23,7 +23,6 @@ cdef extern from "rs_base.h" nogil:
         RS_BAD_BODY_CRC
         RS_BAD_RECORD_CRC
         RS_BAD_UNIT
-        RS_BAD_BATCH
         RS_TOPIC_ILLEGAL
         RS_BODY_TOO_LARGE
         RS_PROPERTIES_TOO_LARGE
@@ -125,29 +124,10 @@ cdef extern from "rs_record.h" nogil:
                                rs_crc32_kernel kernel)
     bint rs_record_crc_find(const rs_record *record, uint32_t *crc)
     uint32_t rs_transaction_type(uint32_t sys_flag)
-    ctypedef struct rs_batch_element:
-        int32_t flag
-        rs_span body
-        rs_span properties
-    size_t rs_batch_element_size(const rs_batch_element *element)
-    size_t rs_batch_put(uint8_t *to, const rs_batch_element *element)
-    rs_status rs_batch_next(const uint8_t **at, const uint8_t *end, rs_batch_element *element)
-    rs_status rs_batch_join_properties(rs_span element, rs_span batch, uint8_t *to, size_t room,
-                                       size_t *size)
 
 
 cdef extern from "rs_message_id.h" nogil:
     size_t rs_message_id_encode(rs_span store_host, int64_t physical_offset, char *to)
-    rs_status rs_message_id_decode(const char *text, size_t size, rs_host *store_host,
-                                   int64_t *physical_offset)
-    ctypedef struct rs_unique_id:
-        rs_span ip
-        uint16_t process_id
-        int32_t class_loader_hash
-        uint32_t month_ms
-        uint16_t counter
-    rs_status rs_unique_id_decode(const char *text, size_t size, uint8_t *raw, rs_unique_id *id)
-    size_t rs_unique_id_encode(const rs_unique_id *id, char *to)
 
 
 cdef extern from "rs_format.h" nogil:

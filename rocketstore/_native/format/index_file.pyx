@@ -257,38 +257,14 @@ def find(
     Entries lose up to 999 ms: to miss nothing, ask with a `begin_ms` that is a second early. Entries of
     other keys with the same hash are among them; only the record has its keys.
     """
-    cdef MappedFile other
-    try:
-        return walk_chain(file, slots, entries, key_hash, begin_ms, end_ms, limit)
-    except ReadFailedError:
-        other = file.without_holes()
-        if other is None:
-            raise
-    return walk_chain(other, slots, entries, key_hash, begin_ms, end_ms, limit)
-
-
-cdef list walk_chain(MappedFile file, uint32_t slots, uint32_t entries, uint32_t key_hash,
-                     int64_t begin_ms, int64_t end_ms, Py_ssize_t limit):
-    cdef rs_index_walk walk
-    cdef rs_index_hit hits[64]
-    cdef index_call call = prepare(file, START_WALK, slots, entries)
-    cdef Py_ssize_t room, at
+    cdef Walk walk = Walk(file, slots, entries, key_hash, begin_ms, end_ms)
+    cdef Py_ssize_t at, count = 1
     cdef list found = []
-    check_shape(file, slots, entries)
-    call.walk, call.hits, call.key_hash = &walk, hits, key_hash
-    call.offset, call.timestamp_ms = begin_ms, end_ms
-    run(file, &call)
-    call.what = WALK
-    while True:
-        room = limit - len(found)
-        if room <= 0:
-            return found
-        call.room, call.count = min(room, 64), 0
-        run(file, &call)
-        for at in range(call.count):
-            found.append((hits[at].physical_offset, hits[at].timestamp_ms))
-        if call.count < call.room:
-            return found
+    while count and len(found) < limit:
+        count = walk.load(limit - len(found))
+        for at in range(count):
+            found.append((walk.hits[at].physical_offset, walk.hits[at].timestamp_ms))
+    return found
 
 
 @cython.final
@@ -297,6 +273,7 @@ cdef class Walk:
 
     cdef MappedFile file
     cdef rs_index_walk walk
+    cdef rs_index_hit hits[64]
     cdef index_call call
     cdef readonly Py_ssize_t taken
 
@@ -306,7 +283,11 @@ cdef class Walk:
         self.call.key_hash = key_hash
         self.call.offset, self.call.timestamp_ms = begin_ms, end_ms
         self.call.slots, self.call.entries = slots, entries
-        self.begin(file)
+        try:
+            self.begin(file)
+        except ReadFailedError:
+            if not self.begin_without_holes(file):
+                raise
 
     cdef int begin(self, MappedFile file) except -1:
         cdef index_call call = prepare(file, START_WALK, self.call.slots, self.call.entries)
@@ -317,38 +298,42 @@ cdef class Walk:
         self.file = file
         return 0
 
-    cdef list step(self, Py_ssize_t most):
-        cdef rs_index_hit hits[64]
+    cdef bint begin_without_holes(self, MappedFile file) except -1:
+        """Goes to where the walk was, in memory in place of the holes of the file; whether it has some."""
+        cdef MappedFile other = file.without_holes()
+        cdef Py_ssize_t count = 1, left = self.taken
+        if other is not None:
+            self.begin(other)
+        while other is not None and count and left:
+            count = self.step(left)
+            left -= count
+        return other is not None
+
+    cdef Py_ssize_t step(self, Py_ssize_t most) except -1:
         cdef index_call call = prepare(self.file, WALK, self.call.slots, self.call.entries)
-        cdef Py_ssize_t at
-        cdef list found = []
         check_shape(self.file, self.call.slots, self.call.entries)
-        call.walk, call.hits, call.room = &self.walk, hits, min(most, 64)
+        call.walk, call.hits, call.room = &self.walk, self.hits, min(most, 64)
         run(self.file, &call)
-        for at in range(call.count):
-            found.append(hits[at].physical_offset)
-        return found
+        return call.count
+
+    cdef Py_ssize_t load(self, Py_ssize_t most) except -1:
+        """How many of `hits` are the next ones: `most`, and 64, at most."""
+        cdef Py_ssize_t count
+        try:
+            count = self.step(most)
+        except ReadFailedError:
+            if not self.begin_without_holes(self.file):
+                raise
+            count = self.step(most)
+        self.taken += count
+        return count
 
     def next(self) -> list:
         """Physical offsets of the next up to 64 entries; none: the chain has ended."""
-        cdef MappedFile other
-        cdef Py_ssize_t left
-        cdef list found
-        try:
-            found = self.step(64)
-        except ReadFailedError:
-            other = self.file.without_holes()
-            if other is None:
-                raise
-            self.begin(other)
-            left = self.taken
-            while left > 0:
-                found = self.step(left)
-                if not found:
-                    return found
-                left -= len(found)
-            found = self.step(64)
-        self.taken += len(found)
+        cdef Py_ssize_t at, count = self.load(64)
+        cdef list found = []
+        for at in range(count):
+            found.append(self.hits[at].physical_offset)
         return found
 
 

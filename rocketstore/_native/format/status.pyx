@@ -31,7 +31,6 @@ STATUS_NAMES = (
     "body crc",
     "record crc",
     "unit",
-    "batch",
     "topic illegal",
     "body too large",
     "properties too large",

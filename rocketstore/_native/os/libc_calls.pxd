@@ -1,12 +1,6 @@
 # libc, as the table of `syscalls` is filled with it, and one question to Python. Nobody else cimports this.
 
-from libc.stdint cimport uint32_t
-from posix.time cimport timespec
-from posix.types cimport off_t
-
-from rocketstore._native.os.syscalls cimport (
-    file_lock, file_stat, file_system_stat, io_part, rs_syscalls,
-)
+from rocketstore._native.os.syscalls cimport rs_syscalls
 
 cdef extern from *:
     """
@@ -86,44 +80,20 @@ cdef extern from *:
         const uint64_t one = 1;
         return write(fd, &one, sizeof one) == (ssize_t)sizeof one || errno == EAGAIN ? 0 : -1;
     }
+    /* A macro, since the type of the table is Cython's. */
+    #define fill_table(table) (*(table) = (__typeof__(*(table))){ \\
+        .open = rs_open, .close = close, .duplicate = rs_duplicate, .linkat = linkat, \\
+        .renameat2 = rs_renameat2, .unlink = rs_unlink, .mkdir = rs_mkdir, .rmdir = rs_rmdir, \\
+        .fchown = fchown, .fchmod = fchmod, .fstat = fstat, .link_count = rs_link_count, \\
+        .statfs = statfs, .lock = rs_lock, .fallocate = fallocate, .ftruncate = ftruncate, \\
+        .lseek = lseek, .pread = pread, .pwrite = pwrite, .pwritev2 = pwritev2, \\
+        .fdatasync = fdatasync, .fsync = fsync, .syncfs = syncfs, .mmap = mmap, .munmap = munmap, \\
+        .msync = msync, .madvise = madvise, .mlock = mlock, .mlock2 = mlock2, .munlock = munlock, \\
+        .memfd_create = rs_memfd_create, .futex = rs_futex, .clock_gettime = clock_gettime, \\
+        .getpid = getpid, .gettid = rs_gettid, .signal_event = rs_signal_event})
     """
-    int rs_open(int, const char *, int, uint32_t) noexcept nogil
-    int rs_mkdir(int, const char *, uint32_t) noexcept nogil
-    int rs_unlink(int, const char *) noexcept nogil
-    int rs_rmdir(int, const char *) noexcept nogil
-    int rs_link_count(int) noexcept nogil
-    int rs_duplicate(int) noexcept nogil
-    int rs_lock(int, int, file_lock *) noexcept nogil
-    int rs_renameat2(int, const char *, int, const char *, uint32_t) noexcept nogil
-    int rs_memfd_create(const char *, uint32_t) noexcept nogil
-    long rs_futex(uint32_t *, int, uint32_t, const timespec *) noexcept nogil
-    int rs_gettid() noexcept nogil
-    int rs_signal_event(int) noexcept nogil
-    int c_close "close"(int) noexcept nogil
-    int c_linkat "linkat"(int, const char *, int, const char *, int) noexcept nogil
-    int c_fchown "fchown"(int, uint32_t, uint32_t) noexcept nogil
-    int c_fchmod "fchmod"(int, uint32_t) noexcept nogil
-    int c_fstat "fstat"(int, file_stat *) noexcept nogil
-    int c_statfs "statfs"(const char *, file_system_stat *) noexcept nogil
-    int c_fallocate "fallocate"(int, int, off_t, off_t) noexcept nogil
-    int c_ftruncate "ftruncate"(int, off_t) noexcept nogil
-    off_t c_lseek "lseek"(int, off_t, int) noexcept nogil
-    ssize_t c_pread "pread"(int, void *, size_t, off_t) noexcept nogil
-    ssize_t c_pwrite "pwrite"(int, const void *, size_t, off_t) noexcept nogil
-    ssize_t c_pwritev2 "pwritev2"(int, const io_part *, int, off_t, int) noexcept nogil
-    int c_fdatasync "fdatasync"(int) noexcept nogil
-    int c_fsync "fsync"(int) noexcept nogil
-    int c_syncfs "syncfs"(int) noexcept nogil
-    void *c_mmap "mmap"(void *, size_t, int, int, int, off_t) noexcept nogil
-    int c_munmap "munmap"(void *, size_t) noexcept nogil
-    int c_msync "msync"(void *, size_t, int) noexcept nogil
-    int c_madvise "madvise"(void *, size_t, int) noexcept nogil
-    int c_mlock "mlock"(const void *, size_t) noexcept nogil
-    int c_mlock2 "mlock2"(const void *, size_t, unsigned int) noexcept nogil
-    int c_munlock "munlock"(const void *, size_t) noexcept nogil
-    int c_clock_gettime "clock_gettime"(int, timespec *) noexcept nogil
-    int c_getpid "getpid"() noexcept nogil
-    long c_sysconf "sysconf"(int) noexcept nogil
+    void fill_table(rs_syscalls *) noexcept
+    long sysconf(int) noexcept nogil
     int rs_in_main_interpreter() noexcept
     enum:
         AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW
@@ -131,42 +101,3 @@ cdef extern from *:
         MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE
         O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE
         RS_RENAME_NOREPLACE, RWF_DSYNC, SEEK_DATA, SEEK_SET, _SC_PAGESIZE
-
-
-cdef inline void fill_table(rs_syscalls *table) noexcept:
-    table.open = rs_open
-    table.close = c_close
-    table.duplicate = rs_duplicate
-    table.linkat = c_linkat
-    table.renameat2 = rs_renameat2
-    table.unlink = rs_unlink
-    table.mkdir = rs_mkdir
-    table.rmdir = rs_rmdir
-    table.fchown = c_fchown
-    table.fchmod = c_fchmod
-    table.fstat = c_fstat
-    table.link_count = rs_link_count
-    table.statfs = c_statfs
-    table.lock = rs_lock
-    table.fallocate = c_fallocate
-    table.ftruncate = c_ftruncate
-    table.lseek = c_lseek
-    table.pread = c_pread
-    table.pwrite = c_pwrite
-    table.pwritev2 = c_pwritev2
-    table.fdatasync = c_fdatasync
-    table.fsync = c_fsync
-    table.syncfs = c_syncfs
-    table.mmap = c_mmap
-    table.munmap = c_munmap
-    table.msync = c_msync
-    table.madvise = c_madvise
-    table.mlock = c_mlock
-    table.mlock2 = c_mlock2
-    table.munlock = c_munlock
-    table.memfd_create = rs_memfd_create
-    table.futex = rs_futex
-    table.clock_gettime = c_clock_gettime
-    table.getpid = c_getpid
-    table.gettid = rs_gettid
-    table.signal_event = rs_signal_event

@@ -18,7 +18,7 @@ from rocketstore._native.os.libc_calls cimport (
     MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_PRIVATE, O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK,
     O_RDONLY, O_RDWR, O_TMPFILE, PROT_READ, PROT_WRITE, RS_RENAME_NOREPLACE, SEEK_DATA,
     SEEK_SET, _SC_PAGESIZE,
-    c_sysconf, fill_table, rs_in_main_interpreter,
+    fill_table, rs_in_main_interpreter, sysconf,
 )
 from rocketstore._native.os.store_roots cimport linkable, rs_hold, rs_let_go
 
@@ -36,7 +36,7 @@ cdef int loader_pid, token_pid
 cdef uint64_t token_count
 
 fill_table(&sys)
-page_size = c_sysconf(_SC_PAGESIZE)
+page_size = sysconf(_SC_PAGESIZE)
 
 
 # ---- this process or a forked child of it (D-35) ----

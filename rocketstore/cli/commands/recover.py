@@ -6,9 +6,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.table import Table
 
 import rocketstore
 from rocketstore import (
@@ -23,9 +24,6 @@ from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import bars, bytes_progress, console, table
 from rocketstore.cli.parameters import STORE, file_options
 from rocketstore.cli.standard_streams import printable
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 __all__ = ["command"]
 

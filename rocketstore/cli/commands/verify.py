@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 from click.core import ParameterSource
@@ -19,12 +19,7 @@ from rocketstore.cli.parameters import (
     index_shape,
 )
 from rocketstore.cli.standard_streams import printable
-from rocketstore.tools import verify
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rocketstore.tools import Fault
+from rocketstore.tools import Fault, verify
 
 __all__ = ["command"]
 

@@ -14,23 +14,25 @@ import dataclasses
 import errno
 import logging
 import os
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from rocketstore._native.format import checkpoint_slots as native
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
+from rocketstore._native.format.constants import (
+    CHECKPOINT_BYTES,
+    OWN_CHECKPOINT_BYTES,
+    OWN_SLOT_STRIDE,
+)
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.log_dirs import gap_text
 from rocketstore.log.layout.log_place import tail_bytes
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.layout.state_files import open_fixed_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
 __all__ = [
     "DISCARDED",
@@ -66,33 +68,91 @@ DISCARDED = -2
 UNFIT = -3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnCheckpoint:
-    """How far a store is durable. Offsets are physical, -1 is none; see RS_OWN_* in rs_format.h."""
+#: A slot without its checksum (format 20.2): MAGIC, then the fields of OwnCheckpoint in their order.
+SLOT: Final = struct.Struct(">8s9q7I3x?16s16sI")
+#: Magic and version.
+MAGIC: Final = b"RSCP\0\0\0\1"
+#: The CRC-32C of those bytes, after them.
+CHECKSUM: Final = struct.Struct(">I")
+#: The fields of RocketmqTimes in their order (format 8). What follows them is kept as it is.
+TIMES: Final = struct.Struct(">6q")
 
-    generation: int = 0
-    flushed: int = 0
-    dispatched: int = 0
-    indexed: int = 0
-    minimum: int = 0
-    last_record_start: int = -1
-    last_record_size: int = 0
-    last_record_crc: int = 0
-    tail_crc: int = 0
+
+@dataclass(frozen=True, slots=True)
+class OwnCheckpoint:
+    """How far a store is durable. Offsets are physical, -1 is none."""
+
+    generation: int = 0  # grows with each store; the greater one of two valid slots counts
+    flushed: int = 0  # D: everything below is durable
+    dispatched: int = 0  # queue units of records below are durable
+    indexed: int = 0  # index entries of records below are durable
+    minimum: int = 0  # smallest physical offset kept (D-27)
+    last_record_start: int = -1  # record (or blank) that ends at D
     last_store_timestamp_ms: int = 0
-    cut: int = -1
-    max_unflushed: int = 0
+    cut: int = -1  # intended cut (D-22)
+    max_unflushed: int = 0  # bound of D-14 in force, bytes
     segment_count: int = 0
-    segments_digest: int = 0
+    segments_digest: int = 0  # CRC-32C of names and sizes
+    last_record_size: int = 0
+    last_record_crc: int = 0  # CRC-32C
+    tail_crc: int = 0  # CRC-32C of the last 4 KiB (or less) below D
     queue_count: int = 0
-    queues_digest: int = 0
-    index_files: int = 0
-    clean: bool = False
+    queues_digest: int = 0  # CRC-32C of the sorted queue names
+    clean: bool = False  # True after a clean stop
     boot_id: bytes = bytes(16)
     run_id: bytes = bytes(16)
+    index_files: int = 0
+
+    def __post_init__(self) -> None:
+        offsets = (self.generation, self.dispatched, self.indexed, self.minimum, self.max_unflushed)
+        if min(offsets) < 0 or min(self.flushed, self.last_record_start, self.cut) < UNFIT:
+            raise ValueError(f"an offset of the checkpoint is negative: {self}")
+        if not len(self.boot_id) == len(self.run_id) == 16:
+            raise ValueError("boot_id and run_id have 16 bytes")
+
+    def packed(self) -> bytes:
+        """The slot: as many bytes as one lies from the other."""
+        fields = SLOT.pack(MAGIC, *[getattr(self, name) for name in self.__slots__])
+        return (fields + CHECKSUM.pack(crc32c(fields))).ljust(OWN_SLOT_STRIDE, b"\0")
 
 
-class CheckpointFile:
+def unpacked(slot: bytes) -> OwnCheckpoint | None:
+    """The checkpoint of a slot. None: it is torn, of another version, or none that `packed` gives."""
+    size = SLOT.size + CHECKSUM.size
+    if len(slot) < size or not slot.startswith(MAGIC):
+        return None
+    try:
+        found = OwnCheckpoint(*SLOT.unpack_from(slot)[1:])
+    except ValueError:
+        return None
+    return found if found.packed()[:size] == slot[:size] else None
+
+
+class _FixedFile:
+    """A file of one length; the first store opens it, and keeps the descriptor (D-12)."""
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self._path = os.fspath(path)
+        self._size_bytes = size_bytes
+        self._lock = SignalSafeLock("a checkpoint file", reentrant=False)
+        self._fd = -1
+
+    def _open(self) -> None:
+        if self._fd < 0:
+            self._fd = open_fixed_file(self._path, self._size_bytes, HOLDS)
+
+    def _write(self, data: bytes, position: int) -> None:
+        syscalls.pwrite(self._fd, data, position)
+        syscalls.fdatasync(self._fd)
+
+    def close(self) -> None:
+        with self._lock():
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            syscalls.close(fd)
+
+
+class CheckpointFile(_FixedFile):
     """Two slots in separate 4 KiB blocks. The valid newer one counts, the other one is written
     next.
 
@@ -101,9 +161,7 @@ class CheckpointFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = os.fspath(path)
-        self._lock = SignalSafeLock("a checkpoint file", reentrant=False)
-        self._fd = -1  # opened by the first store and kept: one syncing descriptor (D-12)
+        super().__init__(path, OWN_CHECKPOINT_BYTES)
         self._slot: int | None = None  # the one to write next; None: not looked yet
         self._failed: int | None = None  # the one whose write failed last, in this run
         self._newest = -1  # generation of the newest slot that is valid
@@ -115,33 +173,31 @@ class CheckpointFile:
             return self._look()
 
     def _look(self) -> OwnCheckpoint | None:
-        slots = self._read()
-        valid = [number for number in range(SLOTS) if slots[number] is not None]
-        if not valid:
+        found = {number: own for number, own in enumerate(self._read()) if own is not None}
+        if not found:
             self._slot, self._newest = 0, -1
             return None
-        found = {number: OwnCheckpoint(**(slots[number] or {})) for number in valid}
         # Equal generations: a store was tried again after an error, and both made it to the disk.
-        best = max(valid, key=lambda number: (found[number].generation, found[number].flushed))
+        best = max(found, key=lambda number: (found[number].generation, found[number].flushed))
         self._slot, self._newest = 1 - best, found[best].generation
         return found[best]
 
-    def _read(self) -> list[dict[str, Any] | None]:
+    def _read(self) -> list[OwnCheckpoint | None]:
+        slots: list[OwnCheckpoint | None] = []
         try:
             fd = syscalls.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
-            return [None] * SLOTS
-        slots: list[dict[str, Any] | None] = []
+            return slots
         try:
             for number in range(SLOTS):
                 try:
-                    data = syscalls.pread(fd, native.SLOT_BYTES, number * native.SLOT_BYTES)
+                    data = syscalls.pread(fd, OWN_SLOT_STRIDE, number * OWN_SLOT_STRIDE)
                 except OSError as error:
                     if error.errno != errno.EIO:
                         raise
                     logger.warning("%s: slot %d cannot be read: %s", self._path, number, error)
                     data, self._unread = b"", True
-                slots.append(native.unpack_slot(data))
+                slots.append(unpacked(data))
         finally:
             syscalls.close(fd)
         return slots
@@ -161,17 +217,13 @@ class CheckpointFile:
                 if self._unread:
                     raise OSError(errno.EIO, "a slot was read the second time only", self._path)
                 raise ValueError(f"generation {checkpoint.generation} is not above {self._newest}")
-            data = native.pack_slot(
-                **{name: getattr(checkpoint, name) for name in checkpoint.__slots__}
-            )
-            if self._fd < 0:
-                self._fd = open_fixed_file(self._path, SLOTS * native.SLOT_BYTES, HOLDS)
+            data = checkpoint.packed()
+            self._open()
             slot = self._slot or 0
             if slot == self._failed:
                 slot = 1 - slot
             self._failed = slot  # until it is known to be on disk
-            syscalls.pwrite(self._fd, data, slot * native.SLOT_BYTES)
-            syscalls.fdatasync(self._fd)
+            self._write(data, slot * OWN_SLOT_STRIDE)
             self._failed = None
             self._slot, self._newest = 1 - slot, checkpoint.generation
 
@@ -180,12 +232,6 @@ class CheckpointFile:
         """Whether a write or a sync has failed: what a slot holds is not known, and no other may be
         written."""
         return self._failed is not None
-
-    def close(self) -> None:
-        with self._lock():
-            fd, self._fd = self._fd, -1
-        if fd >= 0:
-            syscalls.close(fd)
 
 
 class RocketmqTimes(NamedTuple):
@@ -205,17 +251,15 @@ class RocketmqTimes(NamedTuple):
         return max(0, min(self.physic_ms, self.logics_ms) - SAFETY_MS)
 
 
-class RocketmqCheckpoint:
+class RocketmqCheckpoint(_FixedFile):
     """RocketMQ's `checkpoint`, overwritten in place as Java does. Bytes without a meaning stay."""
 
     def __init__(self, path: Path) -> None:
-        self._path = os.fspath(path)
-        self._lock = SignalSafeLock("a checkpoint file", reentrant=False)
-        self._fd = -1
+        super().__init__(path, CHECKPOINT_BYTES)
 
     def load(self) -> RocketmqTimes:
         """The values of the file; zeros for what it lacks, all zeros if it is missing."""
-        return RocketmqTimes(*native.unpack_rocketmq(self._read()))
+        return RocketmqTimes(*TIMES.unpack_from(self._read().ljust(TIMES.size, b"\0")))
 
     def _read(self) -> bytes:
         try:
@@ -223,7 +267,7 @@ class RocketmqCheckpoint:
         except FileNotFoundError:
             return b""
         try:
-            return syscalls.pread(fd, native.ROCKETMQ_BYTES, 0)
+            return syscalls.pread(fd, CHECKPOINT_BYTES, 0)
         finally:
             syscalls.close(fd)
 
@@ -234,24 +278,13 @@ class RocketmqCheckpoint:
             DiskFullError: no room.
         """
         with self._lock():
-            if self._fd < 0:
-                self._fd = open_fixed_file(self._path, native.ROCKETMQ_BYTES, HOLDS)
+            self._open()
 
     def store(self, times: RocketmqTimes) -> None:
         """Writes the numbers and syncs them. A short file gets the length Java maps."""
-        physic, logics, index, master, confirm, offset = times
-        values = physic, logics, index, master, confirm, offset
-        page = native.pack_rocketmq(values)[: native.ROCKETMQ_USED_BYTES]
-        self.reserve()
         with self._lock():
-            syscalls.pwrite(self._fd, page, 0)
-            syscalls.fdatasync(self._fd)
-
-    def close(self) -> None:
-        with self._lock():
-            fd, self._fd = self._fd, -1
-        if fd >= 0:
-            syscalls.close(fd)
+            self._open()
+            self._write(TIMES.pack(*times), 0)
 
 
 # ---- whether ours still describes the log ----

@@ -10,19 +10,19 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.log.commitlog.checkpoint import NOT_INDEXED, RocketmqTimes, fingerprint
+from rocketstore.log.commitlog.checkpoint import (
+    NOT_INDEXED,
+    CheckpointFile,
+    OwnCheckpoint,
+    RocketmqCheckpoint,
+    RocketmqTimes,
+    fingerprint,
+)
+from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.worker import Worker
-
-if TYPE_CHECKING:
-    from rocketstore.log.commitlog.checkpoint import (
-        CheckpointFile,
-        OwnCheckpoint,
-        RocketmqCheckpoint,
-    )
-    from rocketstore.log.commitlog.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,12 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rocketstore._native.append.appender import Log
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.futex import EventCount
+from rocketstore._native.sync.positions import Positions
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
@@ -26,21 +29,13 @@ from rocketstore.errors import (
     StoreFailedError,
 )
 from rocketstore.log.commitlog.log_limits import LogLimits, log_slow_wait
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import Reason, RunningFlags
+from rocketstore.log.commitlog.write_path import WritePath
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.mapped_files.populator import Populator
+from rocketstore.log.mapped_files.preallocator import Preallocator
 from rocketstore.log.mapped_files.segment_blocks import NEVER, SegmentBlocks
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.sync.futex import EventCount
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.commitlog.running_flags import RunningFlags
-    from rocketstore.log.commitlog.write_path import WritePath
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.mapped_files.populator import Populator
-    from rocketstore.log.mapped_files.preallocator import Preallocator
 
 logger = logging.getLogger(__name__)
 

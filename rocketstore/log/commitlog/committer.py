@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rocketstore._native.append.appender import Log
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.worker import Worker
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from rocketstore._native.append.appender import Log
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.commitlog.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 

@@ -13,21 +13,18 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rocketstore._native.append.group_commit import Outcome
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.durable_write import write_head_last
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.log.commitlog.commit_log import CommitLog
 from rocketstore.log.commitlog.committer import Committer, able, check_unfailed
+from rocketstore.log.layout.positions_page import PositionsPage
+from rocketstore.log.mapped_files.second_names import SecondNames
 from rocketstore.log.worker import Worker
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.os.ring_buffer import RingBuffer
-    from rocketstore.log.commitlog.commit_log import CommitLog
-    from rocketstore.log.layout.positions_page import PositionsPage
-    from rocketstore.log.mapped_files.second_names import SecondNames
 
 logger = logging.getLogger(__name__)
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from rocketstore._native.append.appender import Log
+from rocketstore._native.sync.futex import EventCount
+from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import BackpressureError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketstore._native.append.appender import Log
-    from rocketstore._native.sync.futex import EventCount
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.commitlog.running_flags import RunningFlags
+from rocketstore.log.commitlog.running_flags import RunningFlags
 
 __all__ = ["LogLimits", "log_slow_wait"]
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.ring_buffer import RingBuffer
 from rocketstore.errors import BackpressureError
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.os.ring_buffer import RingBuffer
-    from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
+from rocketstore.log.mapped_files.write_buffer_pool import WriteBufferPool
 
 __all__ = ["WritePath"]
 

@@ -14,25 +14,23 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.dispatch import dispatch_loop as native
 from rocketstore._native.dispatch.dispatch_service import DispatchService
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.futex import EventCount
+from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import RocketStoreError
+from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
+from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.dispatch.index_filler import IndexFiller
 from rocketstore.log.dispatch.loop_help import LoopHelper
+from rocketstore.log.index.store import IndexStore
+from rocketstore.log.layout.positions_page import PositionsPage
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.units import UnitRefusedError
 from rocketstore.log.worker import Worker
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.sync.futex import EventCount
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
-    from rocketstore.log.dispatch.gap_budget import GapBudget
-    from rocketstore.log.index.store import IndexStore
-    from rocketstore.log.layout.positions_page import PositionsPage
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 logger = logging.getLogger(__name__)
 

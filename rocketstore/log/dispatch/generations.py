@@ -9,13 +9,11 @@ the later one of two records with the same queue offset.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore.log.dispatch.unit_records import Find, Unit, holds
+from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.units import PRE_BLANK_SIZE
-
-if TYPE_CHECKING:
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
 
 __all__ = ["RUN_MAX", "Restarts", "first_stays", "is_of_older_numbering"]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.dispatch import dispatch_loop as native
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.index.store import IndexStore
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.log.index.store import IndexStore
 
 __all__ = ["IndexFiller"]
 

@@ -11,14 +11,20 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rocketstore._native.dispatch import dispatch_loop as native
 from rocketstore._native.format.codec import decode_properties
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.positions import Positions
+from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
 from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.dispatch.generations import Restarts, first_stays, is_of_older_numbering
 from rocketstore.log.dispatch.unit_records import Unit
+from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.extension_units import is_address
 from rocketstore.log.queues.mapping_cache import POINTED_MAX
 from rocketstore.log.queues.multi_dispatch import (
@@ -29,14 +35,6 @@ from rocketstore.log.queues.multi_dispatch import (
 )
 from rocketstore.log.queues.units import UnitRefusedError
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.dispatch.arrival_notifier import ArrivalNotifier
-    from rocketstore.log.index.store import IndexStore
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 logger = logging.getLogger(__name__)
 

@@ -13,24 +13,22 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from rocketstore._native.dispatch import unit_look as native
 from rocketstore._native.format.codec import decode_properties
 from rocketstore._native.format.scanner import SearchBudget, resynchronise
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.dispatch.generations import is_of_older_numbering
 from rocketstore.log.dispatch.unit_records import Find, holds
 from rocketstore.log.layout.paths import is_safe_topic
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.mapping_cache import POINTED_MAX
 from rocketstore.log.queues.multi_dispatch import is_multi_dispatched, record_queues
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX, UNIT_SIZE
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = ["LOOK_BYTES", "MissingUnits", "find_missing", "looked_at", "name_missing"]
 

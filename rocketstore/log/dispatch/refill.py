@@ -9,18 +9,16 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketstore._native.format.scanner import SearchBudget, resynchronise
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.positions import Positions
 from rocketstore.log.dispatch.dispatcher import Dispatcher
+from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.dispatch.loop_help import LoopHelper
-
-if TYPE_CHECKING:
-    from rocketstore.log.dispatch.gap_budget import GapBudget
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = ["refill"]
 

@@ -6,18 +6,15 @@ A unit is what a queue says; only its record shows whether it is the queue's own
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.scanner import read_message
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.multi_dispatch import record_queues
 from rocketstore.log.queues.units import PRE_BLANK_SIZE
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
 
 __all__ = ["Find", "Unit", "has_place", "holds", "record_of"]
 

@@ -10,22 +10,18 @@ Others point to no record: their messages were lost after they were durable.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.format.queue_reader import check_units
 from rocketstore._native.format.scanner import VERIFY_RECORD_CRC
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.dispatch.unit_records import Unit, has_place, record_of
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = ["take_out_units_of_others", "units_of_no_record"]
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.sync.positions import Positions
 from rocketstore.errors import StoreBehindError
-
-if TYPE_CHECKING:
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["wait_for_writer"]
 

@@ -11,34 +11,29 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.sync.positions import Positions
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import StoreClosedError
 from rocketstore.log.follow.catching_up import wait_for_writer
 from rocketstore.log.follow.log_view import Anchor, LogView
 from rocketstore.log.follow.queue import FollowerQueue
 from rocketstore.log.follow.queue_files import UnitCheck
-from rocketstore.log.follow.writer_monitor import SteadyLooks, WriterMonitor
+from rocketstore.log.follow.writer_monitor import SteadyLooks, WriterMonitor, WriterState
 from rocketstore.log.layout.identity import StoreIdentity
-from rocketstore.log.layout.paths import is_safe_name
+from rocketstore.log.layout.paths import StoreLayout, is_safe_name
+from rocketstore.log.layout.positions_page import PositionsPage
 from rocketstore.log.layout.store_json import load_store_state, time_breaks
 from rocketstore.log.queues.blocked_queues import FollowedBlocks
 from rocketstore.log.queues.directories import directory_names, is_queue_id, refuse_rocksdb_queues
 from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.saved_ends import FollowerEnds
-from rocketstore.log.read.batch_queue import BatchQueues
+from rocketstore.log.read.batch_queue import BatchQueue, BatchQueues
 from rocketstore.log.read.fetch_result import ReadView
 from rocketstore.log.read.source import Holders
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore._native.sync.positions import Positions
-    from rocketstore.log.follow.writer_monitor import WriterState
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.layout.positions_page import PositionsPage
-    from rocketstore.log.read.batch_queue import BatchQueue
 
 __all__ = ["Follower"]
 

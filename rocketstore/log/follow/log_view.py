@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format.scanner import (
     VERIFY_LENIENT,
@@ -14,14 +14,12 @@ from rocketstore._native.format.scanner import (
     scan_segment,
 )
 from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.log.layout.identity import StoreIdentity
 from rocketstore.log.layout.listing import usual_size
 from rocketstore.log.layout.log_dirs import NAME_THEM, has_segment, list_log
 from rocketstore.log.layout.log_place import tail_bytes
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.store_json import has_stale_checksums
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.identity import StoreIdentity
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["Anchor", "LogView"]
 

@@ -6,7 +6,9 @@ import bisect
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 from rocketstore._native.format.queue_reader import read_units
 from rocketstore._native.os.mapped_file import MappedFile
@@ -14,14 +16,9 @@ from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.queues.units import UNIT_SIZE
+from rocketstore.log.read.batch_queue import BatchUnit
 from rocketstore.log.read.batch_reader import record_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rocketstore.log.read.batch_queue import BatchUnit
-    from rocketstore.log.read.source import ReadSource
+from rocketstore.log.read.source import ReadSource
 
 __all__ = ["QueueFiles", "UnitCheck"]
 

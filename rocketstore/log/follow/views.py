@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from rocketstore.log.follow.follower import Follower
-    from rocketstore.log.index.store import IndexStore
+from rocketstore.log.follow.follower import Follower
+from rocketstore.log.index.store import IndexStore
 
 __all__ = ["FollowerIndex", "FollowerPositions"]
 

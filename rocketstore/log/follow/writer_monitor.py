@@ -8,15 +8,13 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import StoreRecoveringError
 from rocketstore.log.layout.lock import describe_recovery
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["SteadyLooks", "WriterMonitor", "WriterSeen", "WriterState", "writer_state"]
 

@@ -10,15 +10,11 @@ import itertools
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.ownership import make_directories
-from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
 from rocketstore.log.layout.state_files import sync_file_system, write_state_file
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)
 

@@ -11,18 +11,15 @@ import logging
 import os
 import time
 import weakref
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import StoreReplacedError
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["StoreIdentity", "file_state"]
 

@@ -7,17 +7,13 @@ missing, and no rule says which, since RocketMQ skips a full directory.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore.errors import HINTS
 from rocketstore.log.layout.listing import list_files
-from rocketstore.log.layout.paths import parse_segment_name, segment_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name, segment_name
 
 __all__ = [
     "NAME_THEM",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore._native.format.constants import (
     MAGIC_AT,
     MAGIC_V1,
@@ -20,9 +20,7 @@ from rocketstore._native.format.constants import (
     PHYSICAL_OFFSET_AT,
     RECORD_BYTES_MIN,
 )
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["TAIL_BYTES", "LogPlace", "place_at", "place_in", "stands", "tail_bytes"]
 

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from rocketstore.errors import ConfigError, OffsetOutOfRangeError, ReadFailedError
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json_file, write_own_json
 from rocketstore.values.bounded_json import LIMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["HOLDS_MAX", "NAME_MAX", "change_hold", "load_holds", "lower_holds", "save_holds"]
 

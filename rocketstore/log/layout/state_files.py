@@ -17,19 +17,15 @@ import logging
 import os
 import stat
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError, ReadFailedError
 from rocketstore.log.layout.ownership import inherit_owner
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.values.bounded_json import LIMITS, TooLargeError, parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rocketstore.values.bounded_json import Limits
+from rocketstore.values.bounded_json import LIMITS, Limits, TooLargeError, parse_json
 
 __all__ = [
     "checksum",

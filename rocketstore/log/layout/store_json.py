@@ -11,15 +11,13 @@ import logging
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore.errors import ConfigError
 from rocketstore.log.layout.lock import OUR_MARK, THEIR_MARK, last_mark
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json, write_own_json
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "VERSION",

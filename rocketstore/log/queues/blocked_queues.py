@@ -8,17 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from rocketstore.errors import StoreBehindError
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.values.bounded_json import LIMITS, parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["BlockedQueues", "FollowedBlocks"]
 

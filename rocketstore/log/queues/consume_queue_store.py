@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import sync_file_system
 from rocketstore.log.mapped_files.mapped_file_queue import Access
 from rocketstore.log.queues.blocked_queues import BlockedQueues
@@ -26,9 +27,6 @@ from rocketstore.log.queues.saved_ends import (
     save_queue_ends,
 )
 from rocketstore.log.queues.units import UNIT_SIZE, UnitRefusedError, has_units_up_to
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)
 

@@ -10,16 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from rocketstore.errors import MessageRejectedError
-from rocketstore.values.arguments import whole_number
+from rocketstore.values.arguments import Row, whole_number
 from rocketstore.values.reserved_names import SCHEDULE_TOPIC
-from rocketstore.values.timestamps import timestamp_ms
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rocketstore._native.sync.queue_positions import QueueState
-    from rocketstore.values.arguments import Row
-    from rocketstore.values.timestamps import Timestamp
 
 __all__ = ["LATEST_MS", "SCHEDULE_TOPIC", "TIMER_TOPIC", "Change", "Delay", "DelayedPuts"]
 

@@ -14,18 +14,15 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore._native.format.constants import UNIT_SIZE
 from rocketstore._native.os import syscalls
 from rocketstore.errors import HINTS, ReadFailedError
 from rocketstore.log.layout.listing import list_files, usual_size
 from rocketstore.log.layout.ownership import FILE_QUEUE, IN_THE_WAY, LINKED_QUEUE, make_like
-from rocketstore.log.layout.paths import QUEUE_ID_MAX, is_safe_name, segment_name
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.paths import QUEUE_ID_MAX, StoreLayout, is_safe_name, segment_name
 
 __all__ = [
     "QueueDirectories",

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues.directories import queues_in
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["Stamp", "index_stamp", "queues_stamp"]
 

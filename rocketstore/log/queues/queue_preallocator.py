@@ -17,19 +17,16 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.new_file import NewFile
 from rocketstore.log.worker import Worker
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
 __all__ = ["FirstFiles", "NextFiles", "QueuePreallocator"]
 

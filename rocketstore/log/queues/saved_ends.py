@@ -16,16 +16,14 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore.log.layout.lock import rocketstore_wrote_last
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_state_file, remove_state_file, write_state_file
 from rocketstore.log.queues.files_stamp import Stamp, index_stamp, queues_stamp
 from rocketstore.log.queues.units import QUEUE_OFFSET_MAX
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "FollowerEnds",

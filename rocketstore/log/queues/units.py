@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.format.constants import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.layout.paths import segment_name
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = [
     "PRE_BLANK_SIZE",

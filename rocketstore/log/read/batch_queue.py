@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
-from rocketstore.log.layout.paths import is_safe_name, segment_name
+from rocketstore.log.layout.paths import StoreLayout, is_safe_name, segment_name
 from rocketstore.log.queues.directories import directory_names, is_queue_id
 from rocketstore.log.read.fetch_result import ReadView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "BATCH_UNIT_SIZE",

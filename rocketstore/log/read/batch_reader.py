@@ -16,7 +16,7 @@ from rocketstore.log.read.fetch_result import (
     UNPACKED_BYTES,
     BatchFetch,
 )
-from rocketstore.log.read.source import segment_at
+from rocketstore.log.read.source import ReadSource, segment_at
 from rocketstore.log.read.unit_place import note_place
 from rocketstore.message import decompress
 from rocketstore.values.compression import COMPRESSION_BITS
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rocketstore.log.read.batch_queue import BatchQueue, BatchUnit
-    from rocketstore.log.read.source import ReadSource
 
 __all__ = [
     "batch_end",

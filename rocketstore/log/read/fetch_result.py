@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
+from rocketstore._native.format.message import Message
 
 __all__ = [
     "FOUND",

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore.errors import InvalidTopicError, QueueNotFoundError
 from rocketstore.log.layout.paths import check_topic, is_safe_name
 from rocketstore.log.queues.multi_dispatch import LIGHT_PREFIX
-
-if TYPE_CHECKING:
-    from rocketstore.log.read.source import ReadSource
+from rocketstore.log.read.source import ReadSource
 
 __all__ = ["check_listed", "check_named", "require_queue", "tell_missing"]
 

@@ -13,7 +13,7 @@ import operator
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, SupportsIndex, overload
+from typing import Final, Protocol, SupportsIndex, overload
 
 from rocketstore._native.format.message import Message
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
@@ -25,13 +25,10 @@ from rocketstore.errors import (
     ReadFailedError,
 )
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
+from rocketstore.log.read.reader import Reader
 from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.kept_errors import without_frames
-from rocketstore.values.timestamps import timestamp_ms
-
-if TYPE_CHECKING:
-    from rocketstore.log.read.reader import Reader
-    from rocketstore.values.timestamps import Timestamp
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 __all__ = ["Answers", "KeyIndex", "KeyQuery", "answers_of", "key_query", "query_by_key"]
 

@@ -7,11 +7,13 @@ A reader works on a `ReadSource`: the store of this process, or a store that ano
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
 from rocketstore._native.format.queue_reader import UnitRun
 from rocketstore._native.format.scanner import read_message
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import (
     CorruptRecordError,
     MessageNotFoundError,
@@ -37,8 +39,8 @@ from rocketstore.log.read.fetch_result import (
     Fetch,
 )
 from rocketstore.log.read.named_topics import check_named, require_queue, tell_missing
-from rocketstore.log.read.source import segment_at
-from rocketstore.log.read.time_search import find_offset
+from rocketstore.log.read.source import QueueView, ReadSource, segment_at
+from rocketstore.log.read.time_search import Boundary, find_offset
 from rocketstore.log.read.unit_place import (
     FILTER_UNITS,
     UnitPlace,
@@ -46,14 +48,6 @@ from rocketstore.log.read.unit_place import (
     next_file,
     note_place,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rocketstore._native.format.message import Message
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.read.source import QueueView, ReadSource
-    from rocketstore.log.read.time_search import Boundary
 
 __all__ = ["Reader"]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.read.batch_queue import BatchQueue
-    from rocketstore.log.read.reader import Reader
-    from rocketstore.log.read.source import QueueView, ReadSource
+from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.log.read.reader import Reader
+from rocketstore.log.read.source import QueueView, ReadSource
 
 __all__ = ["Succession", "fingerprint"]
 

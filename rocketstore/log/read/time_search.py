@@ -9,22 +9,19 @@ it is RocketMQ's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
+from rocketstore._native.format.message import Message
 from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreClosedError
 from rocketstore.log.queues.multi_dispatch import offset_in_queue
 from rocketstore.log.read.batch_queue import BatchQueue
 from rocketstore.log.read.batch_reader import batch_time
+from rocketstore.log.read.source import ReadSource
 from rocketstore.log.read.unit_place import FILTER_UNITS, UnitPlace, messages_at, next_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from rocketstore._native.format.message import Message
-    from rocketstore.log.read.source import ReadSource
 
 __all__ = ["Boundary", "TimedQueue", "breaks_of", "find_offset", "offset_at"]
 

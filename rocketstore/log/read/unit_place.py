@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.queue_file import UNIT_SIZE
 from rocketstore._native.format.queue_reader import has_address, read_units
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
-from rocketstore.log.queues.extension_units import is_address, with_addresses
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.queues.extension_units import ExtensionUnits
-    from rocketstore.log.read.source import QueueView, ReadSource
+from rocketstore.log.queues.extension_units import ExtensionUnits, is_address, with_addresses
+from rocketstore.log.read.source import QueueView, ReadSource
 
 __all__ = ["FILTER_UNITS", "UnitPlace", "messages_at", "next_file", "note_place"]
 

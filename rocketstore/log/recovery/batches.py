@@ -4,10 +4,14 @@ an untrusted store all units are made from its log."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.scanner import read_message
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.batch_queue import (
     BatchQueue,
@@ -19,15 +23,8 @@ from rocketstore.log.read.batch_queue import (
 )
 from rocketstore.log.read.batch_reader import count_of, is_inner_batch
 from rocketstore.log.read.fetch_result import ReadView
+from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from rocketstore._native.format.message import Message
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.recovery.report import RecoveryReport
 
 __all__ = ["recovered_batches"]
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.os import syscalls
 from rocketstore.log.layout.listing import list_segments, make_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["set_broker_state_aside"]
 

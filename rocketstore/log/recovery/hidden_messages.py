@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from rocketstore.errors import ReadFailedError
+from rocketstore.log.dispatch.gap_budget import GapBudget
 from rocketstore.log.dispatch.missing_units import MissingUnits, find_missing, looked_at
 from rocketstore.log.dispatch.refill import refill
 from rocketstore.log.dispatch.wrong_units import take_out_units_of_others
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue import ConsumeQueue
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.read.batch_queue import batch_topics
 from rocketstore.log.recovery.report import RecoveryReport, RefilledQueue, UnplacedMessages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rocketstore.log.dispatch.gap_budget import GapBudget
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 
 __all__ = ["refill_queues", "with_unplaced"]
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
-    from rocketstore.log.recovery.progress import RecoveryProgress
+from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
+from rocketstore.log.recovery.progress import RecoveryProgress
 
 __all__ = ["Marks"]
 

@@ -3,20 +3,15 @@ them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rocketstore._native.format import queue_file
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.commitlog.checkpoint import CheckpointFile
 from rocketstore.log.layout.listing import list_files
 from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments, list_log
-from rocketstore.log.layout.paths import segment_name
+from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.units import UNIT_SIZE, name_records_in_order
 from rocketstore.log.read.batch_queue import batches_end
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["has_both_ends", "missing_segments"]
 

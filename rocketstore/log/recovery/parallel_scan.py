@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rocketstore._native.format.scanner import SearchBudget, resynchronise, scan_segment
+from rocketstore._native.format.scanner import ScanResult, SearchBudget, resynchronise, scan_segment
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.values.threads import Pool
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.scanner import ScanResult
-    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["ParallelScan", "part_begin", "scan_threads"]
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocketstore.log.damage import Damage
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import (
     read_json,
     read_json_file,
@@ -26,9 +27,6 @@ from rocketstore.log.layout.state_files import (
     write_own_json,
 )
 from rocketstore.values.bounded_json import LIMITS
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "RecoveryProgress",

@@ -16,14 +16,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore._native.os import syscalls
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import DiskFullError
 from rocketstore.log.layout.listing import make_directory
 from rocketstore.log.layout.ownership import file_model, inherit_owner, make_like
-from rocketstore.log.layout.paths import parse_segment_name, segment_name
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name, segment_name
 from rocketstore.log.layout.state_files import (
     open_plain_file,
     read_json,
@@ -31,10 +32,6 @@ from rocketstore.log.layout.state_files import (
     write_state_file,
 )
 from rocketstore.values.bounded_json import LIMITS
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "Lost",

@@ -14,18 +14,20 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rocketstore._native.format.scanner import scan_segment
 from rocketstore.errors import HINTS, MissingSegmentsError
 from rocketstore.log.commitlog.checkpoint import (
     NOT_INDEXED,
+    CheckpointFile,
     OwnCheckpoint,
     Verdict,
     judge_checkpoint,
 )
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.layout.log_dirs import NAME_THEM, gap_text, linked_segments
+from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.recovery.marks import Marks
 from rocketstore.log.recovery.progress import (
     RecoveryProgress,
@@ -38,11 +40,6 @@ from rocketstore.log.recovery.report import RecoveryReport
 from rocketstore.log.recovery.rocketmq_start import rocketmq_start, shows_another
 from rocketstore.log.recovery.walk import EVERYWHERE, LogWalk, Rules
 from rocketstore.values.arguments import Progress
-
-if TYPE_CHECKING:
-    from rocketstore.log.commitlog.checkpoint import CheckpointFile
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 
 __all__ = [
     "Damage",

@@ -14,29 +14,30 @@ import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocketstore._native.os import syscalls
-from rocketstore.log.commitlog.checkpoint import discard_checkpoint, fingerprint
-from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.log.commitlog.checkpoint import (
+    CheckpointFile,
+    OwnCheckpoint,
+    discard_checkpoint,
+    fingerprint,
+)
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
+from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.mapped_files import descriptor_of
 from rocketstore.log.recovery.broker_state import set_broker_state_aside
 from rocketstore.log.recovery.quarantine import (
     Lost,
+    Piece,
     keep_copy,
     keep_end_of_file,
     keep_ranges,
     pieces_of,
 )
+from rocketstore.log.recovery.walk import LogWalk
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
-    from rocketstore.log.recovery.quarantine import Piece
-    from rocketstore.log.recovery.walk import LogWalk
 
 __all__ = ["LogRepair", "is_padding"]
 

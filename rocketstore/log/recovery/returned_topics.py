@@ -8,14 +8,11 @@ so an open makes them again (semantics K-95), and says which are in no `topics.j
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
-    from rocketstore.log.recovery.report import RecoveryReport
+from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
+from rocketstore.log.recovery.report import RecoveryReport
 
 __all__ = ["ReturnedTopics", "broker_topics"]
 

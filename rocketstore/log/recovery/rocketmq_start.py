@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rocketstore._native.format.constants import RECORD_CRC_BYTES
 from rocketstore._native.format.scanner import read_message
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.commitlog.checkpoint import DISCARDED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.recovery.marks import Marks
+from rocketstore.log.recovery.marks import Marks
 
 __all__ = ["rocketmq_start", "shows_another"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import (
@@ -19,20 +19,19 @@ from rocketstore._native.format.scanner import (
     VERIFY_LENIENT,
     VERIFY_RECORD_CRC,
     VERIFY_UNTORN,
+    Message,
+    ScanResult,
     SearchBudget,
     read_message,
     resynchronise,
     scan_segment,
 )
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketstore.log.damage import Damage, ValidRun
 from rocketstore.log.mapped_files.mapped_files import in_memory_since_marked
 from rocketstore.log.recovery.parallel_scan import ParallelScan
 from rocketstore.values.system_flags import IN_QUEUES, TRANSACTION_TYPE
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.scanner import Message, ScanResult
-    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["EVERYWHERE", "LogWalk", "Rules"]
 

@@ -7,8 +7,9 @@ import contextlib
 import hashlib
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, RocketStoreError, StoreClosedError
 from rocketstore.replication.broker import answers
 from rocketstore.replication.broker.frames import Answer, AnswerReader, request
@@ -20,14 +21,10 @@ from rocketstore.replication.broker.side_files import (
     SideFile,
     write_delay_offsets,
 )
-from rocketstore.replication.transport.channels import connected
+from rocketstore.replication.settings import Replica
+from rocketstore.replication.transport.channels import Channel, connected
 from rocketstore.replication.transport.loop import LoopThread
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.replication.settings import Replica
-    from rocketstore.replication.transport.channels import Channel
 
 __all__ = ["BrokerService"]
 

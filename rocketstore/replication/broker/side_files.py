@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.log.layout.state_files import json_text, write_with_copy
 from rocketstore.replication.broker import answers
 from rocketstore.services.delay.progress import Progress, save
 from rocketstore.values.bounded_json import LIMITS, weigh
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = [
     "DELAY_FILE",

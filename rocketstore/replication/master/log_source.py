@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from rocketstore._native.format.scanner import SearchBudget, resynchronise, scan_segment
+from rocketstore._native.os.mapped_file import MappedFile
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.replication.protocol.session import Bounds, Identity
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.replication.role.state import ReplicationState
+from rocketstore.replication.role.state import ReplicationState
 
 __all__ = ["LogSource", "MasterLog", "log_source_of"]
 

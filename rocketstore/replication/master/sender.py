@@ -9,13 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import ReplicationError
+from rocketstore.replication.master.log_source import LogSource
 from rocketstore.replication.master.rates import LagTimes, Rate, RateLimit
 from rocketstore.replication.master.sent_offsets import OFFSETS_EVERY_S, SentOffsets
-from rocketstore.replication.protocol.compression import codec_name
+from rocketstore.replication.protocol.compression import CodecName, codec_name
 from rocketstore.replication.protocol.link import (
     Acknowledged,
     Asked,
@@ -25,14 +26,10 @@ from rocketstore.replication.protocol.link import (
     Fenced,
     MasterLink,
 )
+from rocketstore.replication.settings import Master
+from rocketstore.replication.transport.channels import Channel
+from rocketstore.replication.transport.limits import Throttle
 from rocketstore.replication.transport.loop import end_tasks, in_thread
-
-if TYPE_CHECKING:
-    from rocketstore.replication.master.log_source import LogSource
-    from rocketstore.replication.protocol.compression import CodecName
-    from rocketstore.replication.settings import Master
-    from rocketstore.replication.transport.channels import Channel
-    from rocketstore.replication.transport.limits import Throttle
 
 __all__ = ["ConnectedReplica", "ReplicaSender"]
 

@@ -7,9 +7,10 @@ import hashlib
 import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format.scanner import SearchBudget, resynchronise
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import BackpressureError, ReplicationError
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.log.recovery.progress import order_cut
@@ -20,9 +21,6 @@ from rocketstore.replication.protocol.session import Identity, LogTail
 from rocketstore.replication.replica.records import RecordAssembler, RecordChunk
 from rocketstore.replication.role.startup import become_copy
 from rocketstore.replication.role.state import as_replica, load_state, save_state
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["CopiedLog", "MustOpenAgainError"]
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicationError, RocketStoreError
 from rocketstore.replication.protocol.link import Offsets
 from rocketstore.replication.protocol.offsets import CHANGES_SHARE, TABLE
 from rocketstore.replication.transport.loop import in_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["ReceivedOffsets"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore.errors import ReplicationError
 from rocketstore.replication.protocol.classic import (
@@ -18,14 +18,11 @@ from rocketstore.replication.protocol.classic import (
 )
 from rocketstore.replication.protocol.compression import CODECS, Codec
 from rocketstore.replication.protocol.handshake import FinalError
-from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat
+from rocketstore.replication.protocol.link import CutTo, Data, Event, Heartbeat, ReplicaLink
 from rocketstore.replication.protocol.session import ReplicaSession
 from rocketstore.replication.replica.copied_log import CopiedLog
+from rocketstore.replication.settings import Replica
 from rocketstore.replication.transport.channels import connected
-
-if TYPE_CHECKING:
-    from rocketstore.replication.protocol.link import ReplicaLink
-    from rocketstore.replication.settings import Replica
 
 __all__ = [
     "ANSWER_S",

@@ -8,9 +8,10 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.sync.futex import EventFd
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     DivergedError,
     ReplicationError,
@@ -18,9 +19,16 @@ from rocketstore.errors import (
     StoreClosedError,
     StoreFailedError,
 )
-from rocketstore.replication.protocol.compression import codec_name
+from rocketstore.replication.protocol.compression import CodecName, codec_name
 from rocketstore.replication.protocol.handshake import FinalError
-from rocketstore.replication.protocol.link import Data, Ended, Heartbeat, Offsets
+from rocketstore.replication.protocol.link import (
+    Buffer,
+    Data,
+    Ended,
+    Heartbeat,
+    Offsets,
+    ReplicaLink,
+)
 from rocketstore.replication.replica.copied_log import CopiedLog, MustOpenAgainError
 from rocketstore.replication.replica.received_offsets import ReceivedOffsets
 from rocketstore.replication.replica.receiver import (
@@ -31,17 +39,11 @@ from rocketstore.replication.replica.receiver import (
     link_and_receiver,
 )
 from rocketstore.replication.role.state import load_state, note_stopped
-from rocketstore.replication.transport.channels import connected
+from rocketstore.replication.settings import Replica
+from rocketstore.replication.transport.channels import Channel, connected
 from rocketstore.replication.transport.limits import Throttle, WarningLimit
 from rocketstore.replication.transport.loop import LoopThread, end_tasks
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.replication.protocol.compression import CodecName
-    from rocketstore.replication.protocol.link import Buffer, ReplicaLink
-    from rocketstore.replication.settings import Replica
-    from rocketstore.replication.transport.channels import Channel
 
 __all__ = ["MustOpenAgainError", "ReplicaService", "first_contact"]
 

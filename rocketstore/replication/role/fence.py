@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import FencedError
 from rocketstore.log.commitlog.running_flags import Reason
 from rocketstore.replication.role.state import ReplicationState, fenced, load_state, save_state
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["Fence", "fence_of"]
 

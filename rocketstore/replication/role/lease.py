@@ -14,20 +14,18 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError
 from rocketstore.log.worker import Worker
 from rocketstore.replication.role.fence import Fence, fence_of
 from rocketstore.values.bounded_json import LIMITS, parse_json
 from rocketstore.values.kept_errors import without_frames
 from rocketstore.values.public import public
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["FileLease", "Lease", "LeaseWatch", "keep_lease"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from rocketstore.config import StoreConfig
+from rocketstore.config.typed_options import StoreOptions
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
 from rocketstore.engine.writing_engine import WritingEngine
@@ -16,9 +17,6 @@ from rocketstore.replication.role.state import load_state, promoted, save_state
 from rocketstore.services.transactions.commit_records import store_committed_offsets
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.public import public
-
-if TYPE_CHECKING:
-    from rocketstore.config.typed_options import StoreOptions
 
 __all__ = ["Promotion", "promote"]
 

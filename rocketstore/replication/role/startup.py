@@ -7,8 +7,8 @@ put: a plain open is that of a master, too, whose log the replicas have up to an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import FencedError, ReplicaStoreError
 from rocketstore.log.recovery.losses import forget_delays
 from rocketstore.replication.role.fence import fence_of
@@ -18,9 +18,6 @@ from rocketstore.replication.role.state import (
     load_state,
     save_state,
 )
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = [
     "become_copy",

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from rocketstore.errors import ReplicationError
 from rocketstore.log.layout.paths import StoreLayout
@@ -27,9 +27,6 @@ from rocketstore.replication.protocol.epochs import (
     with_run,
 )
 from rocketstore.values.bounded_json import LIMITS
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = [
     "ReplicationState",

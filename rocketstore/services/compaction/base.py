@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocketstore.config import StoreConfig
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
 from rocketstore.errors import ConfigError
@@ -15,9 +16,6 @@ from rocketstore.log.layout.log_place import LogPlace, place_at, place_in, stand
 from rocketstore.log.layout.state_files import read_json_file, write_own_json
 from rocketstore.log.layout.store_json import load_store_state
 from rocketstore.values.bounded_json import LIMITS
-
-if TYPE_CHECKING:
-    from rocketstore.engine.engine import Engine
 
 __all__ = ["describe", "note_origin", "open_base"]
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from rocketstore._native.format.codec import decode_properties, decode_record
+from rocketstore.columns import Columns
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
@@ -23,6 +25,7 @@ from rocketstore.errors import (
     ReadFailedError,
 )
 from rocketstore.log.layout.log_place import place_at
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.column_reader import LogFiles, ScanReport
 from rocketstore.scanning.latest_keys import (
     COLUMNS,
@@ -35,18 +38,11 @@ from rocketstore.scanning.latest_keys import (
 )
 from rocketstore.scanning.scan import OnDamage, Scan
 from rocketstore.services.compaction.base import describe, note_origin, open_base
-from rocketstore.services.compaction.new_store import NewStore, check_into
+from rocketstore.services.compaction.new_store import NewLog, NewStore, check_into
 from rocketstore.services.compaction.report import CompactionReport
-from rocketstore.values.arguments import one_of, texts
+from rocketstore.values.arguments import Progress, one_of, texts
 from rocketstore.values.record_filter import RecordFilter
 from rocketstore.values.reserved_names import is_system_topic
-
-if TYPE_CHECKING:
-    from rocketstore.columns import Columns
-    from rocketstore.engine.engine import Engine
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.services.compaction.new_store import NewLog
-    from rocketstore.values.arguments import Progress
 
 __all__ = ["GRACE", "WithoutKey", "compact"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from rocketstore._native.format.codec import crc31, encode_record
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC, RECORD_CRC_BYTES
@@ -14,6 +15,7 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.os.store_roots import hold_tree
 from rocketstore.archive.object_store import is_uri
 from rocketstore.config import StoreConfig
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.open import open_engine
 from rocketstore.engine.open_options import Options
 from rocketstore.engine.writing_engine import WritingEngine
@@ -25,11 +27,6 @@ from rocketstore.log.layout.ownership import make_root
 from rocketstore.log.layout.paths import StoreLayout, segment_name
 from rocketstore.log.layout.state_files import sync_file_system
 from rocketstore.values.system_flags import ROLLED_BACK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rocketstore.engine.engine import Engine
 
 __all__ = ["NewLog", "NewStore", "check_into"]
 

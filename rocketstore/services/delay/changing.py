@@ -3,21 +3,16 @@ time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from types import TracebackType
 
 from rocketstore._native.format.codec import encode_properties
-from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
+from rocketstore.engine.writing_engine import WritingEngine
+from rocketstore.log.queues.delayed_puts import TIMER_TOPIC, Change
 from rocketstore.services.delay.timer_topic import again_of, marker_of
 from rocketstore.services.delay.timers import drop, found, see_all, timers_of
+from rocketstore.values.arguments import Row
 from rocketstore.values.system_flags import LONG_ADDRESSES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
-
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.queues.delayed_puts import Change
-    from rocketstore.values.arguments import Row
 
 __all__ = ["Changing"]
 

@@ -14,20 +14,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rocketstore._native.format.constants import BLANK_BYTES
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.scanner import read_message
+from rocketstore.engine.engine import Engine
 from rocketstore.errors import CorruptRecordError, MessageRejectedError, ReadFailedError
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
-from rocketstore.log.read.source import segment_at
+from rocketstore.log.read.source import ReadSource, segment_at
 from rocketstore.services.delay.progress import WINDOW_BYTES
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore.engine.engine import Engine
-    from rocketstore.log.read.source import ReadSource
-    from rocketstore.services.delay.waiting import Level
+from rocketstore.services.delay.waiting import Level
 
 __all__ = [
     "ENDS",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import enum
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.format.message import Message
 from rocketstore.errors import (
     CorruptRecordError,
     MessageNotFoundError,
@@ -19,9 +20,6 @@ from rocketstore.services.delay.timer_table import Entry
 from rocketstore.services.delay.timer_topic import due_of
 from rocketstore.services.delay.timers import Timers
 from rocketstore.values.public import public
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
 
 __all__ = [
     "CancelResult",

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.format.message import Message
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
     MessageRejectedError,
@@ -26,10 +28,6 @@ from rocketstore.services.delay.copies import skip_delivered, target_of
 from rocketstore.services.delay.offsets import StoredOffsets
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["Delivery"]
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from rocketstore.engine.engine import Engine
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.log.layout.log_place import place_at, stands
 from rocketstore.services.delay import progress
-from rocketstore.services.delay.waiting import waiting_queues
-
-if TYPE_CHECKING:
-    from rocketstore.engine.engine import Engine
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.services.delay.progress import Progress
-    from rocketstore.services.delay.waiting import Level
+from rocketstore.services.delay.progress import Progress
+from rocketstore.services.delay.waiting import Level, waiting_queues
 
 __all__ = ["Stored", "StoredOffsets", "known_progress"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from rocketstore._native.append.put_result import PutResult, durability_level
+from rocketstore._native.format.message import Message
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
@@ -34,17 +35,9 @@ from rocketstore.services.delay.timer_table import LATEST, Entry
 from rocketstore.services.delay.timer_topic import due_of, stands_for
 from rocketstore.services.delay.timers import Timers, cancel, found, reschedule, see_all, timers_of
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
-from rocketstore.values.arguments import text
+from rocketstore.values.arguments import Body, text
 from rocketstore.values.public import public
-from rocketstore.values.timestamps import timestamp_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rocketstore._native.format.message import Message
-    from rocketstore.engine.engine import Engine
-    from rocketstore.values.arguments import Body
-    from rocketstore.values.timestamps import Timestamp
+from rocketstore.values.timestamps import Timestamp, timestamp_ms
 
 __all__ = ["Delayed"]
 

@@ -23,13 +23,11 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore.log.layout.log_place import LogPlace, place_in
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import checksum, read_json, write_with_copy
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["WINDOW_BYTES", "Progress", "load", "save"]
 

@@ -14,22 +14,18 @@ import uuid
 import zoneinfo
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from rocketstore._native.format.message import Message
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import CronSyntaxError, MessageRejectedError
 from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
 from rocketstore.puts.put_message import put_message
 from rocketstore.services.delay.copies import EVERY, SOURCE, target_of
-from rocketstore.services.delay.timers import drop, found
-from rocketstore.values.arguments import text
+from rocketstore.services.delay.timers import Timers, drop, found
+from rocketstore.values.arguments import Body, text
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.services.delay.timers import Timers
-    from rocketstore.values.arguments import Body
 
 __all__ = ["every_of", "following_ms", "repeat", "sooner_ms"]
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.services.delay.timer_topic import due_of
 from rocketstore.services.delay.timers import drop, put_again, see_all, timers_of
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["roll"]
 

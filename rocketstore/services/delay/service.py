@@ -7,8 +7,9 @@ import logging
 import math
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
     ReadFailedError,
@@ -20,12 +21,8 @@ from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.worker import Worker
 from rocketstore.services.delay.delivery import Delivery
 from rocketstore.services.delay.timer_delivery import TimerDelivery
-from rocketstore.services.delay.timers import timers_of
+from rocketstore.services.delay.timers import Timers, timers_of
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.services.delay.timers import Timers
 
 __all__ = ["DelayService", "deliver_in", "note_put", "waits_from"]
 

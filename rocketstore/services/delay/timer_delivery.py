@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.format.message import Message
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
     MessageRejectedError,
@@ -16,15 +18,10 @@ from rocketstore.errors import (
 )
 from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.services.delay.copies import EVERY
+from rocketstore.services.delay.timer_file import StoredTimers
+from rocketstore.services.delay.timer_table import Entry
 from rocketstore.services.delay.timer_topic import due_of, is_marker
-from rocketstore.services.delay.timers import LOOK, drop, put_again
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.services.delay.timer_file import StoredTimers
-    from rocketstore.services.delay.timer_table import Entry
-    from rocketstore.services.delay.timers import Timers
+from rocketstore.services.delay.timers import LOOK, Timers, drop, put_again
 
 __all__ = ["TimerDelivery"]
 

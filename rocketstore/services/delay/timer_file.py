@@ -15,22 +15,18 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 from rocketstore._native.os import syscalls
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.log.layout.log_place import LogPlace, place_at, place_in
 from rocketstore.log.layout.ownership import make_like
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_state_file, unlink_if_there, write_state_file
 from rocketstore.services.delay.offsets import Stored
-from rocketstore.services.delay.timer_table import Entry, Run, run_path
+from rocketstore.services.delay.timer_table import Entry, Run, TimerTable, run_path
 from rocketstore.values.bounded_json import LIMITS, parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.services.delay.timer_table import TimerTable
 
 __all__ = ["StoredTimers", "load", "make_directory", "save", "tidy"]
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.format.message import Message
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import (
     CorruptRecordError,
@@ -43,10 +45,6 @@ from rocketstore.services.delay.timer_topic import (
     stands_for,
 )
 from rocketstore.services.delay.waiting import SLACK_MS, Troubles
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore.engine.engine import Engine
 
 __all__ = [
     "Timers",

@@ -6,20 +6,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
 from rocketstore.errors import CorruptRecordError, ReadFailedError
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
 from rocketstore.log.queues.extension_units import is_address
 from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.log.read.fetch_result import Fetch
+from rocketstore.log.read.reader import Reader
+from rocketstore.log.read.source import QueueView
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from rocketstore._native.format.message import Message
-    from rocketstore.log.read.fetch_result import Fetch
-    from rocketstore.log.read.reader import Reader
-    from rocketstore.log.read.source import QueueView
 
 __all__ = ["SLACK_MS", "Level", "Troubles", "WaitingQueue", "waiting_queues"]
 

@@ -12,12 +12,10 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.services.retention.plan import DiskUse
-
-if TYPE_CHECKING:
-    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["RemovedFiles", "disk_use"]
 

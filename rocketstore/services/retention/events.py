@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json, write_own_json
 from rocketstore.values.public import public
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["EventLog", "RetentionEvent"]
 

@@ -3,24 +3,20 @@ programs gave, services that need it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rocketstore._native.format.queue_file import UNIT_SIZE, first_kept, read_unit
 from rocketstore.archive.shipped import unshipped_from
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReadFailedError
 from rocketstore.log.layout.named_holds import load_holds
 from rocketstore.log.read.batch_queue import BatchQueue
+from rocketstore.log.read.source import QueueView
 from rocketstore.log.read.unit_place import next_file
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from rocketstore.engine.engine import Engine
-    from rocketstore.log.read.source import QueueView
-    from rocketstore.services.retention.rule import Retention
+from rocketstore.services.retention.rule import Retention
 
 __all__ = ["Hold", "holds_of"]
 

@@ -6,31 +6,34 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.engine.engine import Engine
 from rocketstore.engine.open_options import SYSTEM_CLOCK
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import BackpressureError, ConfigError, RocketStoreError, StoreClosedError
 from rocketstore.log.worker import Worker
 from rocketstore.services.retention.disk import RemovedFiles, disk_use
 from rocketstore.services.retention.events import EventLog, RetentionEvent
-from rocketstore.services.retention.holds import holds_of
+from rocketstore.services.retention.holds import Hold, holds_of
 from rocketstore.services.retention.latest import LatestMessages
-from rocketstore.services.retention.plan import DiskUse, Facts, Segment, cut_at, decide, outcome
-from rocketstore.values.clock import ManualClock
+from rocketstore.services.retention.plan import (
+    DiskUse,
+    Facts,
+    Outcome,
+    RetentionPlan,
+    Segment,
+    cut_at,
+    decide,
+    outcome,
+)
+from rocketstore.services.retention.rule import Retention
+from rocketstore.values.clock import Clock, ManualClock
 from rocketstore.values.kept_errors import without_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rocketstore.engine.engine import Engine
-    from rocketstore.services.retention.holds import Hold
-    from rocketstore.services.retention.plan import DiskUse, Outcome, RetentionPlan
-    from rocketstore.services.retention.rule import Retention
-    from rocketstore.values.clock import Clock
 
 __all__ = ["AgeClock", "Keeper", "RemovedFiles", "disk_use"]
 

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from typing import Final
 
 from rocketstore._native.append.key_watch import KeyWatch
+from rocketstore.engine.engine import Engine
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import MissingSegmentsError, StoreClosedError
 from rocketstore.puts.put_message import put_message
 from rocketstore.scanning.latest_keys import COLUMNS, MARK_BITS, TOMBSTONE, LatestKeys
 from rocketstore.scanning.scan import Scan
 from rocketstore.values.record_filter import RecordFilter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from rocketstore.engine.engine import Engine
-    from rocketstore.engine.writing_engine import WritingEngine
 
 __all__ = ["LatestMessages"]
 

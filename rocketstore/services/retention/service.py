@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreReadOnlyError
 from rocketstore.log.layout.named_holds import NAME_MAX, change_hold, load_holds
+from rocketstore.services.retention.events import RetentionEvent
 from rocketstore.services.retention.keeper import Keeper
+from rocketstore.services.retention.plan import RetentionPlan
 from rocketstore.services.retention.rule import Retention
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.public import public
-
-if TYPE_CHECKING:
-    from rocketstore.services.retention.events import RetentionEvent
-    from rocketstore.services.retention.plan import RetentionPlan
 
 __all__ = ["StoreRetention", "keep_by"]
 

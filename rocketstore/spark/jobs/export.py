@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
@@ -18,19 +18,16 @@ from rocketstore.scanning import messages_in
 from rocketstore.spark.decompression import NEEDED, with_plain_bodies
 from rocketstore.spark.errors import HINTS, SparkFaceError, bad_option, coded_errors
 from rocketstore.spark.jobs.reading import SPLIT_BYTES, Row, run_parts, source_options, whole_scan
-from rocketstore.spark.schema import choose, scan_columns
+from rocketstore.spark.schema import Field, choose, scan_columns
 from rocketstore.spark.source.plan import split_scan
 from rocketstore.spark.stores import local_path
 from rocketstore.values import LIMITS, parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, SparkSession
 
     from rocketstore import Scan
     from rocketstore.spark.jobs.parquet_files import Target
-    from rocketstore.spark.schema import Field
     from rocketstore.values import Wanted
 
 __all__ = ["EXPORT_SCHEMA", "NOTE_NAME", "ExportNote", "choice_of", "export", "export_part"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from rocketstore import ConfigError, CorruptRecordError, ReadFailedError, StoreLockedError
 from rocketstore.spark.errors import SparkFaceError, coded_errors, no_store
 from rocketstore.spark.stores import directory_of
-from rocketstore.tools import RebuildReport, build_part
+from rocketstore.tools import BuiltPart, LogPart, RebuildReport, build_part
 from rocketstore.tools import rebuild as rebuild_here
 from rocketstore.values import whole_number
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rocketstore.config import StoreOptions
-    from rocketstore.tools import BuiltPart, LogPart
 
 __all__ = ["rebuild"]
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format import queue_file
 from rocketstore._native.os import syscalls
@@ -23,11 +23,9 @@ from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.ownership import make_like
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
+from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.consume_queue_store import ConsumeQueueStore
 from rocketstore.log.queues.units import UnitRefusedError
-
-if TYPE_CHECKING:
-    from rocketstore.log.queues.consume_queue import ConsumeQueue
 
 __all__ = [
     "BuiltPart",

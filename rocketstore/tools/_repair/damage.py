@@ -5,24 +5,21 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
 from rocketstore._native.format.scanner import VERIFY_BODY_CRC, VERIFY_RECORD_CRC, read_message
 from rocketstore.api.scan import scan
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.column_reader import MISSING_SEGMENT, TRIMMED, LogFiles
 from rocketstore.scanning.scan import Scan
+from rocketstore.store import Store
 from rocketstore.tools._repair.units import PointedFiller, pointed_fillers, units_into
 from rocketstore.tools.filler_records import RECORD_BYTES_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.store import Store
-    from rocketstore.values.arguments import Progress
+from rocketstore.values.arguments import Progress
 
 __all__ = [
     "DamagedRange",

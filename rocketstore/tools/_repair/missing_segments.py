@@ -7,7 +7,6 @@ import errno
 import itertools
 import logging
 import os
-from typing import TYPE_CHECKING
 
 from rocketstore._native.os import syscalls
 from rocketstore.errors import DiskFullError
@@ -15,11 +14,8 @@ from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.listing import has_place, short_files, usual_size
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.log_dirs import list_log
-from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
 from rocketstore.log.mapped_files.new_file import NewFile
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
 
 logger = logging.getLogger(__name__)
 

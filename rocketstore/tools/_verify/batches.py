@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.read.batch_queue import (
     BATCH_UNIT_SIZE,
     BatchQueues,
@@ -16,15 +17,10 @@ from rocketstore.log.read.batch_queue import (
 )
 from rocketstore.log.read.batch_reader import disagreement
 from rocketstore.log.read.fetch_result import ReadView
+from rocketstore.tools._verify.facts import LogFacts
 from rocketstore.tools._verify.queues import odd_file
+from rocketstore.tools.report import Findings
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.tools.report import Findings
 
 __all__ = ["walk_batches"]
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from rocketstore.log.index.segment import is_index_name
 from rocketstore.log.layout.ownership import FILE_QUEUE, IN_THE_WAY, LINKED_QUEUE
-from rocketstore.log.layout.paths import is_safe_name, parse_segment_name
+from rocketstore.log.layout.paths import StoreLayout, is_safe_name, parse_segment_name
 from rocketstore.log.layout.state_files import read_json_file
 from rocketstore.log.queues.directories import is_queue_id, queues_in
+from rocketstore.tools._verify.facts import LogFacts
 from rocketstore.tools._verify.in_the_way import entries_of, is_in_the_way
+from rocketstore.tools.report import FaultKind, Findings
 from rocketstore.values.bounded_json import LIMITS, TooLargeError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.tools.report import FaultKind, Findings
 
 __all__ = ["REFUSES", "check_side_file", "check_side_files", "check_strays", "document_of"]
 

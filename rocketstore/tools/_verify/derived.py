@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rocketstore._native.format import index_file
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore._native.format.constants import CHECKPOINT_BYTES
 from rocketstore._native.os import syscalls
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
@@ -14,7 +14,7 @@ from rocketstore.consuming.offset_tables import entries_without_sense
 from rocketstore.errors import CorruptRecordError, ReplicationError
 from rocketstore.log.commitlog.checkpoint import DISCARDED, CheckpointFile, OwnCheckpoint
 from rocketstore.log.index.inspection import key_hashes, tags_hash
-from rocketstore.log.index.segment import is_index_name
+from rocketstore.log.index.segment import Header, IndexSegment, is_index_name
 from rocketstore.log.index.store import IndexStore
 from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.log_place import tail_bytes
@@ -22,15 +22,10 @@ from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.state_files import read_json
 from rocketstore.replication.role.state import load_state
 from rocketstore.tools._verify.broker import check_side_file, document_of
+from rocketstore.tools._verify.facts import LogFacts
 from rocketstore.tools._verify.holes import hole_at
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rocketstore.log.index.segment import Header, IndexSegment
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.tools.report import Findings
-    from rocketstore.values.arguments import Progress
+from rocketstore.tools.report import Findings
+from rocketstore.values.arguments import Progress
 
 __all__ = [
     "check_checkpoint",

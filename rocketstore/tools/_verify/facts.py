@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.scanner import read_message
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.tools._verify.holes import OFFSET_MAX, Hole, Losses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rocketstore._native.format.message import Message
-    from rocketstore._native.os.mapped_file import MappedFile
 
 __all__ = ["LogFacts", "LostUnits", "QueueFacts", "Scope"]
 

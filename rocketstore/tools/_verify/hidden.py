@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.dispatch.missing_units import name_missing
 from rocketstore.log.layout.listing import list_files, usual_size
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues.consume_queue import ConsumeQueue
 from rocketstore.log.queues.directories import check_place
 from rocketstore.log.queues.mapping_cache import MappingCache
 from rocketstore.log.queues.queue_files import QueueFiles
 from rocketstore.log.queues.units import UNIT_SIZE
 from rocketstore.log.read.batch_queue import batch_topics
+from rocketstore.tools._verify.facts import LogFacts, Scope
 from rocketstore.tools._verify.holes import QueueCounts
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.facts import LogFacts, Scope
-    from rocketstore.tools.report import Findings
+from rocketstore.tools.report import Findings
 
 __all__ = ["find_hidden"]
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketstore.tools.report import QueueMessages
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["OFFSET_MAX", "DanglingUnits", "Hole", "Losses", "QueueCounts", "hole_at"]
 

@@ -4,17 +4,12 @@ open makes such a file while they are there."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
-from rocketstore.log.layout.paths import parse_segment_name
+from rocketstore._native.format.message import Message
+from rocketstore.log.layout.paths import StoreLayout, parse_segment_name
 from rocketstore.log.queues.directories import is_queue_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rocketstore._native.format.message import Message
-    from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["BlockedPlaces", "entries_of", "is_in_the_way"]
 

@@ -6,17 +6,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from rocketstore._native.format.constants import BLANK_BYTES, BLANK_MAGIC
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.scanner import (
     VERIFY_BODY_CRC,
     VERIFY_RECORD_CRC,
+    ScanResult,
     SearchBudget,
     read_message,
     resynchronise,
     scan_segment,
 )
+from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.dispatch.generations import RUN_MAX
 from rocketstore.log.queues.multi_dispatch import is_multi_dispatched, multi_dispatch_queues
@@ -24,16 +28,9 @@ from rocketstore.log.recovery.parallel_scan import part_begin
 from rocketstore.tools._verify.facts import LogFacts, LostUnits, QueueFacts, Scope
 from rocketstore.tools._verify.names import has_queue, note_without_queue
 from rocketstore.tools.parallel import map_on_all_cores
+from rocketstore.tools.report import Findings
+from rocketstore.values.arguments import Progress
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rocketstore._native.format.message import Message
-    from rocketstore._native.format.scanner import ScanResult
-    from rocketstore._native.os.mapped_file import MappedFile
-    from rocketstore.tools.report import Findings
-    from rocketstore.values.arguments import Progress
 
 __all__ = ["scan_log", "walk_log"]
 

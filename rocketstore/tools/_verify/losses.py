@@ -8,18 +8,14 @@ and index can show.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rocketstore.errors import CorruptRecordError
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues.units import SIZE_MAX
+from rocketstore.tools._verify.facts import LogFacts
 from rocketstore.tools._verify.holes import OFFSET_MAX, Hole, Losses, hole_at
+from rocketstore.tools._verify.queues import QueueSeen
+from rocketstore.tools.report import Findings
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.tools._verify.queues import QueueSeen
-    from rocketstore.tools.report import Findings
 
 __all__ = ["name_end", "name_losses"]
 

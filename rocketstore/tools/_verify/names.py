@@ -3,21 +3,16 @@ only their physical offset leads to them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from rocketstore._native.format.constants import MAGIC_V2
-from rocketstore.log.layout.paths import is_safe_name
-from rocketstore.tools.report import WithoutQueue
+from rocketstore._native.format.message import Message
+from rocketstore.log.layout.paths import StoreLayout, is_safe_name
+from rocketstore.tools._verify.facts import LogFacts
+from rocketstore.tools._verify.queues import QueueSeen
+from rocketstore.tools.report import Findings, WithoutQueue
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rocketstore._native.format.message import Message
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.tools._verify.queues import QueueSeen
-    from rocketstore.tools.report import Findings
 
 __all__ = ["has_queue", "name_without_queue", "note_without_queue"]
 

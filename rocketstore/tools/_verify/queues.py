@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rocketstore._native.format import queue_file
+from rocketstore._native.format.message import Message
 from rocketstore._native.format.queue_reader import check_units
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError
 from rocketstore.log.layout.listing import has_place, list_files, usual_size
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues.directories import queues_in
 from rocketstore.log.queues.extension_units import ExtensionUnits, is_address
 from rocketstore.log.queues.multi_dispatch import multi_dispatch_queues
 from rocketstore.log.queues.units import PRE_BLANK_SIZE, UNIT_SIZE
 from rocketstore.puts.put_columns import SCHEDULE_TOPIC
+from rocketstore.tools._verify.facts import LogFacts
 from rocketstore.tools._verify.holes import DanglingUnits
 from rocketstore.tools.filler_records import is_pointed_filler
 from rocketstore.tools.parallel import map_on_all_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rocketstore._native.format.message import Message
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools._verify.facts import LogFacts
-    from rocketstore.tools.report import Findings
-    from rocketstore.values.arguments import Progress
+from rocketstore.tools.report import Findings
+from rocketstore.values.arguments import Progress
 
 __all__ = ["QueueSeen", "odd_file", "walk_queues"]
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from rocketstore._native.format.message import Message
+from rocketstore.config import StoreConfig
 from rocketstore.engine.open import planned_recovery
 from rocketstore.engine.open_options import Options
 from rocketstore.errors import RocketStoreError
 from rocketstore.log.commitlog.checkpoint import SAFETY_MS, RocketmqCheckpoint
+from rocketstore.log.follow.writer_monitor import WriterMonitor
+from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.tools._verify.holes import OFFSET_MAX
+from rocketstore.tools.report import Findings
 from rocketstore.values.plural import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rocketstore._native.format.message import Message
-    from rocketstore.config import StoreConfig
-    from rocketstore.log.follow.writer_monitor import WriterMonitor
-    from rocketstore.log.layout.paths import StoreLayout
-    from rocketstore.tools.report import Findings
 
 __all__ = ["Waiting", "waiting_records"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketstore._native.format.checkpoint_slots import pack_slot
+from rocketstore.log.commitlog.checkpoint import OwnCheckpoint
 from rocketstore.log.layout.lock import OUR_MARK
 from rocketstore.tools import verify
 from tests.support.made_store import MadeStore, rocketmq_store, write_at
@@ -59,28 +59,8 @@ def test_a_checkpoint_that_claims_too_much_is_found(tmp_path: Path) -> None:
 
 
 def slot(flushed: int, dispatched: int) -> bytes:
-    return pack_slot(
-        generation=1,
-        flushed=flushed,
-        dispatched=dispatched,
-        indexed=0,
-        minimum=0,
-        last_record_start=-1,
-        last_record_size=0,
-        last_record_crc=0,
-        tail_crc=0,
-        last_store_timestamp_ms=0,
-        cut=-1,
-        max_unflushed=0,
-        segment_count=1,
-        segments_digest=0,
-        queue_count=0,
-        queues_digest=0,
-        index_files=0,
-        clean=False,
-        boot_id=bytes(16),
-        run_id=bytes(16),
-    )
+    checkpoint = OwnCheckpoint(1, flushed, dispatched, segment_count=1)
+    return checkpoint.packed()
 
 
 def test_a_checkpoint_of_rocketmq_of_another_length_is_found(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.queues.saved_ends import (
     QueueEnds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketstore._native.format.checkpoint_slots import crc32c
+from rocketstore._native.format.codec import crc32c
 from rocketstore.log.commitlog import checkpoint
 
 
