@@ -11,5 +11,6 @@ The modules that decide need no Spark, and their tests none. Read in this order:
   of streams `stream_progress` (how far a stream has come), `history` (whether this is its log),
   `microbatch` (where a batch may end) and `group_offsets` (progress as offsets of a consumer group).
 
-Of `spark.sink` it imports `shards` only. The sink imports nothing of it.
+Of `spark.sink` it imports `shards`, and what stores the offsets of a group. The sink imports nothing
+of it.
 """

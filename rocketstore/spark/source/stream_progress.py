@@ -6,16 +6,21 @@ that began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first
 the option means is settled once, when the stream begins. A queue offset that leaves out no message
 after `phys` is not listed.
 
+With a group, "queues" is a checksum of the next offset of each queue at that place. Retention removes
+what the group has consumed, and with it a blank or other topics after the place. Where the begin of
+the log has the same checksum, no message of the stream was among that.
+
 Messages that are not wanted give no micro-batch: `PassedBy` has the rule.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketstore import Store, StoreReplacedError
+from rocketstore import RocketStoreError, Store, StoreReplacedError
 from rocketstore.replication import epochs_before
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.sink.shards import refuse_shards
@@ -32,15 +37,17 @@ from rocketstore.spark.source.microbatch import (
     holds_rows,
     record_start,
 )
-from rocketstore.spark.source.options import LATEST, ReadOptions
+from rocketstore.spark.source.options import LATEST, QueueOffsets, ReadOptions
 from rocketstore.spark.source.plan import plan
 from rocketstore.spark.source.queue_offsets import (
     Bounds,
     asked_start,
     between,
     bounds_in,
+    digest,
     first_offsets,
     needed_from,
+    next_offsets,
     numbers_in,
     starts,
 )
@@ -71,6 +78,7 @@ class Progress:
         self._seen = -1
         self._looked_at = 0.0
         self._last: tuple[int, dict[str, int] | None] = -1, None
+        self._next: tuple[int, QueueOffsets] = -1, {}
         self._passed = PassedBy(options)
         self._given_at = float("-inf")
         self._moved_at: float | None = None
@@ -80,7 +88,7 @@ class Progress:
         if self._store is not None:
             self._store.close()
             self._store = None
-            self._last = -1, None
+            self._last, self._next = (-1, None), (-1, {})
 
     def initial(self) -> dict[str, Any]:
         """Where a new query begins; a query that has a checkpoint goes on from there instead."""
@@ -163,9 +171,22 @@ class Progress:
         if first > last:
             return [], {}
         first = min(last, self._passed.after(store, self._uuid, first))
-        first = record_start(store, self._kept(first, last))
+        first = record_start(store, self._kept(start, first, last))
         bounds = self._bounds(start) or {}
         return plan(self._options, first, last, bounds), bounds
+
+    def queue_offsets(self, start: dict[str, Any]) -> QueueOffsets:
+        """Where a stream that goes on at `start` begins in each queue that it reads.
+
+        Raises:
+            SparkFaceError: as `latest`.
+        """
+        self._place(start)
+        found, bounds = self._next_offsets(self._check_history(start)), self._bounds(start) or {}
+        return {
+            topic: {n: max(at, bounds.get((topic, n), (0, 0))[0]) for n, at in row.items()}
+            for topic, row in found.items()
+        }
 
     # ---- places ----
 
@@ -212,6 +233,10 @@ class Progress:
             offset["last"] = self._last[1]
         if epochs := epochs_before(self._options.path, physical):
             offset["epochs"] = epochs
+        if self._options.group is not None:
+            # Queues that cannot be read, as without a codec of inner batches, stop no stream.
+            with contextlib.suppress(RocketStoreError, OSError, ModuleNotFoundError):
+                offset["queues"] = digest(self._next_offsets(physical))
         if bounds is not None:
             offset |= {"v": WITH_BOUNDS, "from": first_offsets(bounds)}
         return offset
@@ -254,11 +279,21 @@ class Progress:
             logger.warning("%s; the stream goes on at %d", text, found.goes_on)
         return found.place
 
-    def _kept(self, first: int, last: int) -> int:
+    def _next_offsets(self, place: int) -> QueueOffsets:
+        if self._next[0] != place:
+            self._next = place, next_offsets(self._opened(), self._options.wanted, place)
+        return self._next[1]
+
+    def _kept(self, start: dict[str, Any], first: int, last: int) -> int:
         """`first`, or the begin of the log when what lay before it was removed."""
         begin = self._opened().begin_offset
         if first >= begin:
             return first
+        known = (
+            start.get("queues") if first >= int(start["phys"]) else None
+        )  # else of another history
+        if known is not None and known == digest(self._next_offsets(begin)):
+            return begin  # nothing but other topics and the blank at the end of a file
         lost = (
             f"[{first}, {min(begin, last)}) of {self._options.path} was removed before it was read"
         )
