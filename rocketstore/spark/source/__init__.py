@@ -10,6 +10,7 @@ The modules that decide need no Spark, and their tests none. Read in this order:
 - `source`: Spark's readers. That of batches uses `pushdown` (Spark's filters as conditions), that
   of streams `stream_progress` (how far a stream has come), `history` (whether this is its log),
   `microbatch` (where a batch may end) and `group_offsets` (progress as offsets of a consumer group).
+- `checkpoints`: where a checkpoint has come, for a query with a new one.
 
 Of `spark.sink` it imports `shards`, and what stores the offsets of a group. The sink imports nothing
 of it.

@@ -15,7 +15,7 @@ import pytest
 
 import rocketstore
 from rocketstore import Retention
-from rocketstore.spark import serve
+from rocketstore.spark import serve, starting_offsets
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.group_commit import commit_group
 from rocketstore.spark.sink.handover import AskedOffsets, Request, inbox_directory
@@ -252,13 +252,13 @@ def test_names_that_no_group_has() -> None:
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_hourly_runs_of_a_query(spark: Any, tmp_path: Path, rng: random.Random) -> None:
-    """A run stores what it has read, its last micro-batch too."""
+    """A run stores what it has read, its last micro-batch too; a new checkpoint goes on where it ended."""
     root, checkpoint = tmp_path / "s", tmp_path / "c"
     seen: list[int] = []
 
-    def run(checkpoint: Path) -> Callable[[], None]:
+    def run(checkpoint: Path, starting: str = "earliest") -> Callable[[], None]:
         frame = spark.readStream.format("rocketstore").options(
-            path=str(root), topic="t", startingOffsets="earliest", consumerGroup="g", columns="body"
+            path=str(root), topic="t", startingOffsets=starting, consumerGroup="g", columns="body"
         )
         query = frame.load().writeStream.foreachBatch(
             lambda batch, _: seen.extend(int(row.body) for row in batch.collect())
@@ -274,4 +274,9 @@ def test_hourly_runs_of_a_query(spark: Any, tmp_path: Path, rng: random.Random) 
             assert store.end_offset - store.begin_offset <= 8 * SEGMENT
         patiently(run(checkpoint))
         assert stored(root) == {("t", 0): 40 * number + 40}
-    assert seen == [*range(80)]
+    starting = starting_offsets(root, checkpoint)
+    assert json.loads(starting) == {"t": {"0": 80}}
+    with open_small(root, durability="os") as store:
+        store.writer("t").put(b"80")
+    patiently(run(tmp_path / "new", starting))
+    assert seen == [*range(81)] and stored(root) == {("t", 0): 81}
