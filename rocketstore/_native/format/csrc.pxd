@@ -149,6 +149,9 @@ cdef extern from "rs_message_id.h" nogil:
     rs_status rs_unique_id_decode(const char *text, size_t size, uint8_t *raw, rs_unique_id *id)
     size_t rs_unique_id_encode(const rs_unique_id *id, char *to)
 
+cdef extern from "rs_commit_record.h" nogil:
+    size_t rs_commit_record_share(const rs_message *message)
+    void rs_commit_record_encode(uint8_t *to, const rs_message *messages, size_t count)
 
 cdef extern from "rs_format.h" nogil:
     enum:
