@@ -40,7 +40,6 @@ __all__ = [
     "Progress",
     "Row",
     "SegmentFiles",
-    "Wait",
     "at_most",
     "one_of",
     "seconds",
@@ -55,8 +54,6 @@ Listener: TypeAlias = Callable[[str, int, int, int, int], None]
 SegmentFiles: TypeAlias = Callable[[str, int], int]
 #: A message on its way to the log: topic, queue id, flag, sys flag, born time in ms, property text, body.
 Row: TypeAlias = tuple[str, int, int, int, int, bytes, bytes]
-#: Its delay, and its unique id.
-Wait: TypeAlias = tuple[object, str | None]
 #: (what, done bytes, total bytes) while a long step goes on.
 Progress: TypeAlias = Callable[[str, int, int], object]
 
