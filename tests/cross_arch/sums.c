@@ -280,11 +280,12 @@ static void index_file(void)
     }
     add(base, size);
     for (uint32_t i = 0; i < ENTRIES - 1; i++) {
-        rs_index_hit hits[4];
-        size_t found = rs_index_find(base, SLOTS, ENTRIES, hashes[i], 0, INT64_MAX, hits, 4);
-        need(found > 0, "a key that was put");
-        add_number(hits[0].physical_offset);
-        add_number(hits[0].timestamp_ms);
+        rs_index_hit hit;
+        rs_index_walk walk;
+        rs_index_walk_start(&walk, base, SLOTS, ENTRIES, hashes[i], 0, INT64_MAX);
+        need(rs_index_walk_next(&walk, &hit), "a key that was put");
+        add_number(hit.physical_offset);
+        add_number(hit.timestamp_ms);
     }
     uint32_t slots = 0, entries = 0;
     add_number(rs_index_deduce(base, size, &slots, &entries));

@@ -5,7 +5,7 @@
 
 static void check_hits(const uint8_t *base, uint32_t slots, uint32_t entries, uint32_t hash)
 {
-    rs_index_hit hits[64], hit;
+    rs_index_hit hit;
     rs_index_walk walk;
     size_t steps = 0;
     rs_index_walk_start(&walk, base, slots, entries, hash, INT64_MIN, INT64_MAX);
@@ -13,9 +13,12 @@ static void check_hits(const uint8_t *base, uint32_t slots, uint32_t entries, ui
         CHECK(hit.physical_offset >= 0);
         CHECK(++steps < entries); /* each step goes to a smaller number */
     }
-    size_t found = rs_index_find(base, slots, entries, hash, INT64_MIN, INT64_MAX, hits, 64);
-    CHECK(found == (steps < 64 ? steps : 64));
-    rs_index_find(base, slots, entries, hash, rs_load64s(base), rs_load64s(base + 8), hits, 64);
+    CHECK(steps == 0 || rs_index_may_have(base, slots, entries, hash, 1 + hash % 64));
+    bool sane = rs_index_validate(base, slots, entries, false) == RS_OK;
+    CHECK(!sane || steps > 0 || !rs_index_may_have(base, slots, entries, hash, entries));
+    rs_index_walk_start(&walk, base, slots, entries, hash, rs_load64s(base), rs_load64s(base + 8));
+    for (size_t more = 0; rs_index_walk_next(&walk, &hit); more++)
+        CHECK(more < steps);
 }
 
 static void check_deduced(const uint8_t *base, uint64_t size)
@@ -38,7 +41,9 @@ static void check_put(uint8_t *base, uint32_t slots, uint32_t entries, uint32_t 
     if (status != RS_OK)
         return;
     CHECK(rs_index_validate(base, slots, entries, false) == RS_OK);
-    CHECK(rs_index_find(base, slots, entries, hash, INT64_MIN, INT64_MAX, &hit, 1) == 1);
+    rs_index_walk walk;
+    rs_index_walk_start(&walk, base, slots, entries, hash, INT64_MIN, INT64_MAX);
+    CHECK(rs_index_walk_next(&walk, &hit));
     CHECK(hit.physical_offset == offset);
 }
 

@@ -243,54 +243,6 @@ def put(
     return call.status == RS_OK
 
 
-def find(
-    MappedFile file not None,
-    uint32_t slots,
-    uint32_t entries,
-    uint32_t key_hash,
-    int64_t begin_ms,
-    int64_t end_ms,
-    Py_ssize_t limit,
-) -> list:
-    """At most `limit` (physical_offset, timestamp_ms) with this hash, newest first.
-
-    Entries lose up to 999 ms: to miss nothing, ask with a `begin_ms` that is a second early. Entries of
-    other keys with the same hash are among them; only the record has its keys.
-    """
-    cdef MappedFile other
-    try:
-        return walk_chain(file, slots, entries, key_hash, begin_ms, end_ms, limit)
-    except ReadFailedError:
-        other = file.without_holes()
-        if other is None:
-            raise
-    return walk_chain(other, slots, entries, key_hash, begin_ms, end_ms, limit)
-
-
-cdef list walk_chain(MappedFile file, uint32_t slots, uint32_t entries, uint32_t key_hash,
-                     int64_t begin_ms, int64_t end_ms, Py_ssize_t limit):
-    cdef rs_index_walk walk
-    cdef rs_index_hit hits[64]
-    cdef index_call call = prepare(file, START_WALK, slots, entries)
-    cdef Py_ssize_t room, at
-    cdef list found = []
-    check_shape(file, slots, entries)
-    call.walk, call.hits, call.key_hash = &walk, hits, key_hash
-    call.offset, call.timestamp_ms = begin_ms, end_ms
-    run(file, &call)
-    call.what = WALK
-    while True:
-        room = limit - len(found)
-        if room <= 0:
-            return found
-        call.room, call.count = min(room, 64), 0
-        run(file, &call)
-        for at in range(call.count):
-            found.append((hits[at].physical_offset, hits[at].timestamp_ms))
-        if call.count < call.room:
-            return found
-
-
 @cython.final
 cdef class Walk:
     """The entries of one hash in one file, newest first, a piece at a time: no piece is walked twice."""
@@ -302,7 +254,9 @@ cdef class Walk:
 
     def __cinit__(self, MappedFile file not None, uint32_t slots, uint32_t entries,
                   uint32_t key_hash, int64_t begin_ms, int64_t end_ms):
-        """Times as in `find`."""
+        """Of the entries with times in [begin_ms, end_ms]. Entries lose up to 999 ms: to miss nothing, ask with a
+        `begin_ms` that is a second early. Those of other keys with the same hash are among them; only the record
+        has its keys."""
         self.call.key_hash = key_hash
         self.call.offset, self.call.timestamp_ms = begin_ms, end_ms
         self.call.slots, self.call.entries = slots, entries
