@@ -37,7 +37,7 @@ HOT_NAMES = """
     append.appender append.group_commit append.put_result append.direct_write append.page_populator
     put.writer put.body_buffers put.property_builder put.put_message put.batch_append put.string_rows
     put.put_columns put.frames put.completion_port
-    dispatch.dispatch_loop dispatch.dispatch_service dispatch.unit_look
+    dispatch.dispatch_loop dispatch.dispatch_service dispatch.unique_claims dispatch.unit_look
 """
 HOT = frozenset(HOT_NAMES.split())
 #: Made by Cython: memoryviews and other helpers, once for all modules.

@@ -208,6 +208,22 @@ bool rs_index_walk_next(rs_index_walk *walk, rs_index_hit *hit)
     return false;
 }
 
+bool rs_index_may_have(const uint8_t *base, uint32_t slots, uint32_t entries, uint32_t key_hash,
+                       uint32_t most)
+{
+    uint32_t number = load_shared(base + slot_at(key_hash % slots)); /* first, as in a walk */
+    if (number > next_number(base, entries) || number >= entries)
+        return true;
+    for (; number != 0 && most > 0; most--) {
+        rs_index_entry entry;
+        rs_index_entry_load(base, slots, number, &entry);
+        if ((uint32_t)entry.key_hash == key_hash || (uint32_t)entry.previous >= number)
+            return true;
+        number = (uint32_t)entry.previous;
+    }
+    return number != 0;
+}
+
 /* Offsets in one file never fall: both RocketMQ and we skip records below the last one indexed. */
 static bool entry_sane(const rs_index_entry *entry, int64_t last_offset)
 {

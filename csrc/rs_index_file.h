@@ -109,6 +109,10 @@ void rs_index_walk_start(rs_index_walk *walk, const uint8_t *base, uint32_t slot
  * has its keys. */
 bool rs_index_walk_next(rs_index_walk *walk, rs_index_hit *hit);
 
+/* Whether an entry may have the hash: also where its chain has more than `most` entries, or is not sane. */
+bool rs_index_may_have(const uint8_t *base, uint32_t slots, uint32_t entries, uint32_t key_hash,
+                       uint32_t most);
+
 /* Whether the first and last entries of a file lie where slots and entries say, are named by
  * their slots, and begin and end where the header has it. A file without keys fits any shape; a
  * torn one may fit none. */

@@ -75,7 +75,7 @@ class WritingEngine(Engine):
         self.copy_of = ""
         self._destroyed = False
         self.unique_ids = UniqueIds(
-            *(opened.path, self.reader, parts.index, parts.positions, self._flush_all),
+            *(opened.path, self.reader, parts.index, parts.dispatcher.service, self._flush_all),
             max_wait_ms=self.config.max_wait_ms,
         )
         self._unfollow = write.clock.follow(write.commit_log.log.stand_at)

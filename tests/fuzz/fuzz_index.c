@@ -13,9 +13,12 @@ static void check_hits(const uint8_t *base, uint32_t slots, uint32_t entries, ui
         CHECK(hit.physical_offset >= 0);
         CHECK(++steps < entries); /* each step goes to a smaller number */
     }
+    CHECK(steps == 0 || rs_index_may_have(base, slots, entries, hash, 1 + hash % 64));
+    bool sane = rs_index_validate(base, slots, entries, false) == RS_OK;
+    CHECK(!sane || steps > 0 || !rs_index_may_have(base, slots, entries, hash, entries));
     rs_index_walk_start(&walk, base, slots, entries, hash, rs_load64s(base), rs_load64s(base + 8));
-    while (rs_index_walk_next(&walk, &hit))
-        CHECK(steps-- > 0);
+    for (size_t more = 0; rs_index_walk_next(&walk, &hit); more++)
+        CHECK(more < steps);
 }
 
 static void check_deduced(const uint8_t *base, uint64_t size)

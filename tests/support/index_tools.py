@@ -49,18 +49,10 @@ class Sut(NamedTuple):
         number = text if isinstance(text, int) else key_hash(text)
         return index_file.put(*self, self.entries, number, offset, time_ms)
 
-    def find(
-        self,
-        text: str | int,
-        begin_ms: int = 0,
-        end_ms: int = FOREVER,
-        limit: int = 1000,
-    ) -> list[tuple[int, int]]:
+    def offsets(self, text: str | int, begin_ms: int = 0, end_ms: int = FOREVER) -> list[int]:
         number = text if isinstance(text, int) else key_hash(text)
-        return index_file.find(*self, number, begin_ms, end_ms, limit)
-
-    def offsets(self, text: str | int, **window: int) -> list[int]:
-        return [offset for offset, _ in self.find(text, **window)]
+        walk = index_file.Walk(*self, number, begin_ms, end_ms)
+        return [*itertools.chain.from_iterable(iter(walk.next, []))]
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         return index_file.entry(*self, number)
@@ -118,8 +110,20 @@ def opened(
     return index
 
 
-def put(index: IndexStore, key: str, offset: int, time_ms: int | None = None) -> bool:
-    return index.put("T", key, offset, NOW_MS + offset if time_ms is None else time_ms)
+def put(
+    index: IndexStore, key: str, offset: int, time_ms: int | None = None, topic: str = "T"
+) -> bool:
+    """Indexes one key, as the dispatcher does; False when the index is degraded."""
+    number = hash_of(topic, key)
+    entry = (number, offset, NOW_MS + offset if time_ms is None else time_ms)
+    while index.target is not None or index.make_room() is not None:
+        segment = index.files[-1]
+        if segment.has_slot(number) and index_file.put(
+            segment.file, *segment.shape, segment.limit, *entry
+        ):
+            return True
+        index.make_room(number)
+    return False
 
 
 def names(layout: StoreLayout) -> list[str]:

@@ -81,7 +81,7 @@ def no_dispatch(store: Store) -> Iterator[None]:
     dispatcher: Any = engine_of(dispatched(store))._dispatcher
     source: Any = engine_of(store).reader.source
     dispatch_up_to = source._dispatch_up_to
-    dispatcher._service.paused = True
+    dispatcher.service.paused = True
     dispatcher.catch_up = lambda target, **options: 0
     source._dispatch_up_to = lambda target: 0
     dispatcher.wake()
@@ -90,7 +90,7 @@ def no_dispatch(store: Store) -> Iterator[None]:
     finally:
         source._dispatch_up_to = dispatch_up_to
         del dispatcher.catch_up
-        dispatcher._service.paused = False
+        dispatcher.service.paused = False
         dispatcher.wake()
 
 

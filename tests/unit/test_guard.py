@@ -82,7 +82,7 @@ def test_reads_of_a_cut_file(cut_file: Callable[[int], MappedFile]) -> None:
         lambda: index_file.entry(index, 10, 20, 3),
         lambda: index_file.plausible(index, 10, 20),
         lambda: index_file.deduce(index),
-        lambda: index_file.find(index, 10, 20, 5, 0, 10, 3),
+        lambda: index_file.Walk(index, 10, 20, 5, 0, 10),
         lambda: index_file.validate(index, 10, 20),
         lambda: Positions.over(file).flushed,
         lambda: Positions.over(file).run_id,

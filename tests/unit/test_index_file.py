@@ -81,7 +81,7 @@ def test_a_count_below_1_means_1() -> None:
         sut = make()
         sut.write_count(count)
         assert index_file.header(*sut)[5:] == (1, True)
-        assert sut.find("T#a") == []
+        assert sut.offsets("T#a") == []
         assert sut.put("T#a", 5)
         assert sut.offsets("T#a") == [5]
 
@@ -91,8 +91,6 @@ def test_candidates_come_newest_first() -> None:
     for offset in range(50):
         sut.put("T#a" if offset % 3 else "T#b", offset, NOW_MS + offset)
     assert sut.offsets("T#b") == list(range(48, -1, -3))
-    assert sut.offsets("T#b", limit=2) == [48, 45]
-    assert sut.offsets("T#b", limit=0) == []
     assert sut.offsets("T#nothing") == []
 
 
@@ -101,7 +99,6 @@ def test_more_candidates_than_one_step_takes() -> None:
     for offset in range(500):
         sut.put("T#a", offset)
     assert sut.offsets("T#a") == list(range(499, -1, -1))
-    assert sut.offsets("T#a", limit=65) == list(range(499, 434, -1))
 
 
 def test_other_keys_of_one_hash_are_candidates_too(sut: Sut) -> None:
@@ -139,7 +136,9 @@ def test_the_window_holds_for_entries(begin: int, end: int, expected: list[int],
 def test_times_are_whole_seconds_after_the_first(sut: Sut) -> None:
     sut.put("T#a", 0, NOW_MS)
     sut.put("T#a", 1, NOW_MS + 1999)
-    assert sut.find("T#a") == [(1, NOW_MS + 1000), (0, NOW_MS)]
+    assert sut.entry(2)[2] == 1
+    assert sut.offsets("T#a", end_ms=NOW_MS + 1000) == [1, 0]
+    assert sut.offsets("T#a", begin_ms=NOW_MS + 1001) == []
 
 
 def test_entry_1_of_a_follow_up_file_is_found_by_its_own_time() -> None:
@@ -147,7 +146,6 @@ def test_entry_1_of_a_follow_up_file_is_found_by_its_own_time() -> None:
     sut = make(previous_end=(600, NOW_MS))
     sut.put("T#a", 700, NOW_MS + 50_000)
     assert sut.entry(1)[2] == 50
-    assert sut.find("T#a") == [(700, NOW_MS + 50_000)]
     assert sut.offsets("T#a", begin_ms=NOW_MS + 50_000, end_ms=NOW_MS + 50_000) == [700]
 
 
@@ -258,7 +256,7 @@ def test_times_that_overflow_do_not() -> None:
         sut.put(0, 7, begin)
         sut.put(0, 8, -begin - 1)
         sut.write_entry(2, 0, 8, diff_s=2**31 - 1, previous=1)
-        assert {offset for offset, _ in sut.find(0, begin_ms=-(2**63))} >= {7}
+        assert {*sut.offsets(0, begin_ms=-(2**63))} >= {7}
 
 
 def test_a_negative_offset_is_no_candidate(sut: Sut) -> None:
@@ -276,7 +274,7 @@ def test_a_shape_that_is_not_the_files_is_refused(slots: int, entries: int) -> N
     for call in (
         lambda: index_file.header(file, slots, entries),
         lambda: index_file.put(file, slots, entries, entries, 0, 0, 0),
-        lambda: index_file.find(file, slots, entries, 0, 0, 0, 1),
+        lambda: index_file.Walk(file, slots, entries, 0, 0, 0),
         lambda: index_file.validate(file, slots, entries),
         lambda: index_file.cut(file, slots, entries, 0),
         lambda: index_file.entry(file, slots, entries, 0),
@@ -302,7 +300,7 @@ def test_a_file_that_is_only_read_gets_no_key(tmp_path: Path) -> None:
         sut.put(0, 0)
     with pytest.raises(io.UnsupportedOperation):
         index_file.cut(*sut, 0)
-    assert sut.find(0) == []
+    assert sut.offsets(0) == []
     file.close()
 
 
@@ -336,7 +334,7 @@ def test_no_shape_is_deduced_from_noise() -> None:
 def test_no_bytes_make_a_look_up_leave_the_file_or_run_for_ever(data: bytes, number: int) -> None:
     sut = make()
     sut.file.write(0, data)
-    assert len(sut.find(number, begin_ms=-(2**63))) <= 7
+    assert len(sut.offsets(number, begin_ms=-(2**63))) <= 7
     sut.valid()
     following = index_file.cut(*sut, 2**62)
     assert sut.valid()

@@ -7,6 +7,7 @@ Read in this order:
     dispatch_loop     walks a range of the log and writes what its records say; no GIL
     dispatch_service  serves the loop in its thread when something has become visible
     unit_look         walks a range of the log and looks whether the units are there; writes nothing
+    unique_claims     whether a message with a unique id may be in the log, by what was dispatched
 
 Without a module of its own: `queue_table.pxd`, how the table of queues of the first and the last one grows.
 
@@ -21,4 +22,5 @@ MODULES: Final = (
     "dispatch_loop",
     "dispatch_service",
     "unit_look",
+    "unique_claims",
 )

@@ -26,6 +26,9 @@ cdef enum:
     SLOTS_A_PIECE = 16384  # slots of an index file that get their blocks together: 64 KiB
 
 cdef enum:
+    SHORT_RUN = 32 << 10  # bytes; a run of at most this keeps the GIL: to get it again from a busy writer takes 5 ms
+
+cdef enum:
     BAD_PLACE = -1
     BAD_DELAY = -2
 

@@ -38,8 +38,7 @@ ARRIVALS = REASON_ARRIVALS
 FAULT = REASON_FAULT
 SLOTS_IN_PIECE = SLOTS_A_PIECE
 
-#: A run of at most this much keeps the GIL: to get it again from a busy writer takes 5 ms.
-SHORT_RUN_BYTES = 32 << 10
+SHORT_RUN_BYTES = SHORT_RUN
 cdef int64_t IGNORED = INT64_MIN  # next offset of a queue that gets no units
 
 
@@ -199,7 +198,7 @@ cdef class DispatchLoop:
         cdef walk_call call
         cdef bint whole
         begin_walk(&call, self, segment, from_offset, to_offset)
-        if to_offset - from_offset <= SHORT_RUN_BYTES:
+        if to_offset - from_offset <= SHORT_RUN:
             whole = walk_guarded(&call)
         else:
             with nogil:

@@ -8,7 +8,7 @@ from rocketstore._native.sync.futex cimport EventCount
 
 cdef class DispatchService:
     cdef DispatchLoop loop
-    cdef Positions positions
+    cdef readonly Positions positions
     cdef Positions shared
     cdef EventCount arrival
     cdef MappedFile segment
@@ -18,5 +18,6 @@ cdef class DispatchService:
     cdef uint32_t never
 
     cdef bint round(self) noexcept nogil
+    cdef bint caught_up(self) noexcept
     cdef bint publish(self, int64_t offset) noexcept nogil
     cdef void serve_c(self, EventCount signal, int64_t limit_ns, bint indexing) noexcept nogil

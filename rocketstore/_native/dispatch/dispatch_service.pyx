@@ -8,7 +8,9 @@ from rocketstore._native.format.csrc cimport (
     RS_POSITIONS_AT_DISPATCHED, RS_POSITIONS_AT_INDEXED, RS_POSITIONS_AT_VISIBLE,
     rs_position_load, rs_position_store,
 )
-from rocketstore._native.dispatch.dispatch_loop cimport REASON_DONE, DispatchLoop, walk_guarded
+from rocketstore._native.dispatch.dispatch_loop cimport (
+    REASON_DONE, SHORT_RUN, DispatchLoop, walk_guarded,
+)
 from rocketstore._native.dispatch.queue_table cimport walk_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
@@ -113,6 +115,17 @@ cdef class DispatchService:
             return False
         # Python's own run meets a fault or a stop again, and reports it.
         return whole and call.reason == REASON_DONE and call.offset > low
+
+    cdef bint caught_up(self) noexcept:
+        """Whether all that is visible at this call is dispatched, here if a short run does it: the GIL is held."""
+        cdef const uint8_t *page = self.positions.page
+        cdef int64_t visible = rs_position_load(page, RS_POSITIONS_AT_VISIBLE)
+        cdef int64_t left = visible - rs_position_load(page, RS_POSITIONS_AT_DISPATCHED)
+        if (0 < left <= SHORT_RUN and self.segment is not None and not rs_load_int(&self.paused_now)
+                and self.turn.mutex.try_lock()):
+            self.round()
+            self.turn.mutex.unlock()
+        return rs_position_load(page, RS_POSITIONS_AT_DISPATCHED) >= visible
 
     cdef bint publish(self, int64_t offset) noexcept nogil:
         cdef uint8_t *page = self.positions.page

@@ -251,7 +251,6 @@ cdef extern from "rs_index_file.h" nogil:
         int32_t previous
     ctypedef struct rs_index_hit:
         int64_t physical_offset
-        int64_t timestamp_ms
     ctypedef struct rs_index_walk:
         uint32_t number
     uint64_t rs_index_file_size(uint32_t slots, uint32_t entries) noexcept
@@ -270,6 +269,8 @@ cdef extern from "rs_index_file.h" nogil:
                              uint32_t entries, uint32_t key_hash, int64_t begin_ms,
                              int64_t end_ms) noexcept
     bint rs_index_walk_next(rs_index_walk *walk, rs_index_hit *hit) noexcept
+    bint rs_index_may_have(const uint8_t *base, uint32_t slots, uint32_t entries,
+                           uint32_t key_hash, uint32_t most) noexcept
     bint rs_index_plausible(const uint8_t *base, uint32_t slots, uint32_t entries) noexcept
     rs_status rs_index_deduce(const uint8_t *base, uint64_t size, uint32_t *slots,
                               uint32_t *entries) noexcept

@@ -25,15 +25,6 @@ def put(
     physical_offset: int,
     store_timestamp_ms: int,
 ) -> bool: ...
-def find(
-    file: MappedFile,
-    slots: int,
-    entries: int,
-    key_hash: int,
-    begin_ms: int,
-    end_ms: int,
-    limit: int,
-) -> list[tuple[int, int]]: ...
 
 @final
 class Walk:

@@ -243,30 +243,6 @@ def put(
     return call.status == RS_OK
 
 
-def find(
-    MappedFile file not None,
-    uint32_t slots,
-    uint32_t entries,
-    uint32_t key_hash,
-    int64_t begin_ms,
-    int64_t end_ms,
-    Py_ssize_t limit,
-) -> list:
-    """At most `limit` (physical_offset, timestamp_ms) with this hash, newest first.
-
-    Entries lose up to 999 ms: to miss nothing, ask with a `begin_ms` that is a second early. Entries of
-    other keys with the same hash are among them; only the record has its keys.
-    """
-    cdef Walk walk = Walk(file, slots, entries, key_hash, begin_ms, end_ms)
-    cdef Py_ssize_t at, count = 1
-    cdef list found = []
-    while count and len(found) < limit:
-        count = walk.load(limit - len(found))
-        for at in range(count):
-            found.append((walk.hits[at].physical_offset, walk.hits[at].timestamp_ms))
-    return found
-
-
 @cython.final
 cdef class Walk:
     """The entries of one hash in one file, newest first, a piece at a time: no piece is walked twice."""
@@ -279,7 +255,9 @@ cdef class Walk:
 
     def __cinit__(self, MappedFile file not None, uint32_t slots, uint32_t entries,
                   uint32_t key_hash, int64_t begin_ms, int64_t end_ms):
-        """Times as in `find`."""
+        """Of the entries with times in [begin_ms, end_ms]. Entries lose up to 999 ms: to miss nothing, ask with a
+        `begin_ms` that is a second early. Those of other keys with the same hash are among them; only the record
+        has its keys."""
         self.call.key_hash = key_hash
         self.call.offset, self.call.timestamp_ms = begin_ms, end_ms
         self.call.slots, self.call.entries = slots, entries

@@ -12,4 +12,5 @@ cdef class SignalSafeLock:
     cdef object busy
 
     cdef bint take(self, bint wait) except -1
+    cdef void give(self) noexcept
     cdef int await_owner(self) except -1

@@ -45,10 +45,7 @@ cdef class Passage:
     cdef void leave(self) noexcept:
         if self.held:
             self.held = False
-            self.lock.depth -= 1
-            if self.lock.depth == 0:
-                rs_store_int64(&self.lock.owner, 0)
-                self.lock.mutex.unlock()
+            self.lock.give()
 
 
 @cython.final
@@ -87,6 +84,13 @@ cdef class SignalSafeLock:
         rs_store_int64(&self.owner, me)
         self.depth += 1
         return True
+
+    cdef void give(self) noexcept:
+        """Undoes one `take`."""
+        self.depth -= 1
+        if self.depth == 0:
+            rs_store_int64(&self.owner, 0)
+            self.mutex.unlock()
 
     cdef int await_owner(self) except -1:
         """Returns with the mutex. Signals are served, as often as in other waits: one that another thread was sent

@@ -86,7 +86,7 @@ class Dispatcher(Worker):
             multi_dispatch=multi_dispatch,
             report_arrivals=listener is not None,
         )
-        self._service = DispatchService(self._loop, positions, arrival)
+        self.service = DispatchService(self._loop, positions, arrival)
         self._helper = helper_type(
             self._loop, positions, find, queues, index, listener, ignored_topics
         )
@@ -99,7 +99,7 @@ class Dispatcher(Worker):
 
     def step(self) -> float | None:
         """Dispatches what is visible; tries again after `RETRY_S` if something is in the way."""
-        natively = self._listener is None and not self._service.paused
+        natively = self._listener is None and not self.service.paused
         self.catch_up(self._positions.visible, short=natively)
         if self._index_off:
             self._fill_index()
@@ -111,13 +111,13 @@ class Dispatcher(Worker):
         page = None if (shared := self._shared) is None or shared.lost else shared.positions
         indexing = not self._index_off
         limit_ms = SERVE_MS if indexing else RETRY_MS
-        self._service.serve(self.signal, segment, page, limit_ms, indexing)
+        self.service.serve(self.signal, segment, page, limit_ms, indexing)
         if shared is not None:
             shared.publish(self._positions)
         return 0
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        self._service.paused = True
+        self.service.paused = True
         return super().stop(timeout_s)
 
     def finish(self) -> None:
@@ -140,7 +140,7 @@ class Dispatcher(Worker):
 
     def begin_at(self, offset: int, begin_log: Callable[[], None]) -> None:
         """`begin_log` has an empty log begin at `offset`, while nothing is dispatched."""
-        with self._service.turn():
+        with self.service.turn():
             begin_log()
             self.start_at(offset, offset)
 
@@ -176,7 +176,7 @@ class Dispatcher(Worker):
         sizes = [RUN_BYTES, ANY_BYTES]
         if short:
             sizes.insert(0, native.SHORT_RUN_BYTES)
-        with self._service.turn() as nested:
+        with self.service.turn() as nested:
             if nested:
                 return self._positions.dispatched
             target = min(target_offset, self._positions.visible)
@@ -192,7 +192,7 @@ class Dispatcher(Worker):
 
     def settle(self) -> None:
         """Called where a recovered log is dispatched: decides what its end decides."""
-        with self._service.turn():
+        with self.service.turn():
             self._helper.settle()
             self._loop.publish_moved()
 
@@ -286,7 +286,7 @@ class Dispatcher(Worker):
 
     def _stop_indexing(self) -> None:
         self._index_off, self._index_retry_at = True, time.monotonic() + RETRY_S
-        self._service.stop_indexing()
+        self.service.stop_indexing()
         self.wake()  # a sync may have failed: this thread tries again
 
     def _fill_index(self) -> None:
@@ -298,8 +298,8 @@ class Dispatcher(Worker):
         if index.degraded is not None and not index.try_again(positions.indexed):
             return
         filler = IndexFiller(self._find, self._damage_at, index)
-        while index.degraded is None and not self._service.paused:
-            with self._service.turn():
+        while index.degraded is None and not self.service.paused:
+            with self.service.turn():
                 begin = max(positions.indexed, positions.minimum)  # trimmed away meanwhile
                 end = positions.dispatched
                 if begin >= end:
@@ -315,7 +315,7 @@ class Dispatcher(Worker):
     def _go_on_indexing(self, index: IndexStore) -> None:
         self._helper.point_index(self._positions.indexed)
         self._index_off = False
-        self._service.go_on_indexing()
+        self.service.go_on_indexing()
         index.filled()
 
     # ---- syncing ----
@@ -325,7 +325,7 @@ class Dispatcher(Worker):
         takes none: then the next open looks for the units that it lacks."""
         if self._queues.blocked.places:
             return False
-        with self._service.turn():
+        with self.service.turn():
             dirty = self._loop.take_dirty()
         return self._queues.sync([(os.fsdecode(raw), i, low, end) for raw, i, low, end in dirty])
 

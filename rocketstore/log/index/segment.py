@@ -195,10 +195,6 @@ class IndexSegment:
         )
         self._synced_count = count
 
-    def may_have(self, key_hash: int) -> bool:
-        """Whether an entry has this hash."""
-        return bool(index_file.find(self.file, *self.shape, key_hash, -(2**63), 2**63 - 1, 1))
-
     def walk(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets of the entries with this hash, newest first, read as they are asked
         for."""

@@ -78,11 +78,14 @@ class IndexStore:
         self._access: Access = access
         self._shape = Shape(slots, entries)
         self._lock = SignalSafeLock("the tuple of index files", reentrant=False)
-        self._files: tuple[IndexSegment, ...] = ()
+        #: The files, oldest first; replaced under the lock, never changed. Only this class does it.
+        self.files: tuple[IndexSegment, ...] = ()
         self._names_synced = access != "write"
         self._times_fell: bool | None = None  # not looked yet
-        self._degraded: str | None = None
-        self._short: str | None = None  # why a query would not find all keys
+        #: Why keys are not being indexed, or None. While it is set nothing here becomes durable.
+        self.degraded: str | None = None
+        #: Why a query would not find all keys: it is degraded, or filled again after that.
+        self.short: str | None = None
         self._on_degraded: Callable[[], object] = lambda: None
         self._failed: set[str] = set()  # files whose sync failed: never synced again (D-13)
         self._unread: Exception | None = None  # why a reader's queries would be short
@@ -96,7 +99,7 @@ class IndexStore:
             return
         self._times_fell = self._times_fell or None
         self._unread = None
-        known = {segment.name: segment for segment in self._files}
+        known = {segment.name: segment for segment in self.files}
         try:
             names = sorted(path.name for path in self._layout.index.iterdir())
         except FileNotFoundError:
@@ -112,7 +115,7 @@ class IndexStore:
                 if segment is not None:
                     files.append(segment)
         with self._lock():
-            self._files = tuple(files)
+            self.files = tuple(files)
 
     def note_fall(self) -> None:
         """Called when store times fall: entries do not keep such times, so a query does not ask for
@@ -140,31 +143,16 @@ class IndexStore:
             logger.warning("%s: ignored: %s", path, error)
         return None
 
-    @property
-    def files(self) -> tuple[IndexSegment, ...]:
-        """A snapshot, oldest first."""
-        return self._files
-
-    @property
-    def degraded(self) -> str | None:
-        """Why keys are not being indexed, or None. While it is set nothing here becomes durable."""
-        return self._degraded
-
-    @property
-    def short(self) -> str | None:
-        """Why a query would not find all keys: it is degraded, or filled again after that."""
-        return self._short
-
     def when_degraded(self, call: Callable[[], object]) -> None:
         """Registers a callable for a failure; called at once if the index has failed already."""
         self._on_degraded = call
-        if self._degraded is not None:
+        if self.degraded is not None:
             call()
 
     def degrade(self, cause: BaseException) -> None:
         """Stop indexing because of `cause`; the first one stays. Puts go on."""
-        if self._degraded is None:
-            self._degraded = self._short = str(cause)
+        if self.degraded is None:
+            self.degraded = self.short = str(cause)
             self._on_degraded()
             logger.error("the key index of %s is degraded: %s", self._layout.root, cause)
 
@@ -174,7 +162,7 @@ class IndexStore:
 
         Records without keys leave no trace, so it can lie before what was really looked at.
         """
-        for segment in reversed(self._files):
+        for segment in reversed(self.files):
             header = segment.header()
             if not header.empty:
                 return header.end_offset + 1
@@ -185,9 +173,9 @@ class IndexStore:
     @property
     def target(self) -> IndexTarget | None:
         """Where the next key goes; None when there is no file yet or the index is degraded."""
-        if self._degraded is not None or not self._files:
+        if self.degraded is not None or not self.files:
             return None
-        segment = self._files[-1]
+        segment = self.files[-1]
         return IndexTarget(segment.file, segment.shape.slots, segment.limit, segment.slots_ready)
 
     def make_room(self, key_hash: int | None = None) -> IndexTarget | None:
@@ -198,7 +186,7 @@ class IndexStore:
         """
         if self._access == "read":
             raise ValueError("an index opened to read gets no keys")
-        if self._degraded is not None:
+        if self.degraded is not None:
             return None
         try:
             self._make_room(key_hash)
@@ -207,7 +195,7 @@ class IndexStore:
         return self.target
 
     def _make_room(self, key_hash: int | None = None) -> None:
-        last = self._files[-1] if self._files else None
+        last = self.files[-1] if self.files else None
         if last is None or last.full:
             self._roll()
         elif key_hash is not None and not last.has_slot(key_hash):
@@ -226,51 +214,35 @@ class IndexStore:
             self._drop_from(physical_offset)
         except (OSError, ReadFailedError):
             return False  # the first cause stays
-        self._degraded = None
+        self.degraded = None
         return True
 
     def filled(self) -> None:
         """Called when the index has all keys again."""
-        if self._degraded is None and self._short is not None:
-            self._short = None
+        if self.degraded is None and self.short is not None:
+            self.short = None
             logger.warning("the key index of %s has all keys again", self._layout.root)
-
-    def put(self, topic: str, key: str, physical_offset: int, store_timestamp_ms: int) -> bool:
-        """Index one key; False when the index is degraded. The dispatcher does it natively."""
-        key_hash = hash_of(topic, key)
-        while True:
-            target = self.target or self.make_room()
-            if target is None:
-                return False
-            segment = self._files[-1]
-            entry = (key_hash, physical_offset, store_timestamp_ms)
-            if segment.has_slot(key_hash) and index_file.put(
-                segment.file, *segment.shape, segment.limit, *entry
-            ):
-                return True
-            if self.make_room(key_hash) is None:
-                return False
 
     def _roll(self) -> None:
         """A new file after the last one, which carries the end of the last one (Q-22)."""
-        last = self._files[-1] if self._files else None
+        last = self.files[-1] if self.files else None
         end = last.header() if last else None
         header = index_file.fresh_header(
             end.end_timestamp_ms if end else 0, end.end_offset if end else 0
         )
-        taken = [*names_in(self._layout.index), *(segment.name for segment in self._files)]
+        taken = [*names_in(self._layout.index), *(segment.name for segment in self.files)]
         name = new_name(syscalls.realtime_ms(), max(taken, default=""))
         if self._access != "write":
             segment = create_in_memory(name, self._shape, header)
         else:
             segment = create_named(self._layout, name, self._shape, header)
         with self._lock():
-            self._files = (*self._files, segment)
+            self.files = (*self.files, segment)
 
     def sync(self) -> bool:
         """Make what was put before this call durable; False when the index is degraded."""
         self._sync_names()
-        for segment in self._files:
+        for segment in self.files:
             if segment.name in self._failed:
                 continue
             try:
@@ -278,18 +250,18 @@ class IndexStore:
             except (OSError, ReadFailedError) as error:
                 self._failed.add(segment.name)
                 self.degrade(error)
-        return self._degraded is None
+        return self.degraded is None
 
     def _sync_names(self) -> None:
         """Syncs the directory, once: a process that died may have left names that the disk does not
         have."""
-        if self._names_synced or not self._files:
+        if self._names_synced or not self.files:
             return
         self._names_synced = True
         try:
             syscalls.sync_directory(str(self._layout.index))
         except OSError as error:
-            self._failed.update(segment.name for segment in self._files)
+            self._failed.update(segment.name for segment in self.files)
             self.degrade(error)
 
     # -- repair and retention
@@ -310,11 +282,11 @@ class IndexStore:
             self.degrade(error)
         else:
             if not self._failed:
-                self._degraded = self._short = None
+                self.degraded = self.short = None
 
     def _drop_from(self, physical_offset: int) -> None:
-        while self._files:
-            segment = self._files[-1]
+        while self.files:
+            segment = self.files[-1]
             header = segment.header()
             if not header.empty and header.begin_offset < physical_offset:
                 segment.cut(physical_offset, on_disk=self._access == "write")
@@ -329,25 +301,25 @@ class IndexStore:
             headers = [segment.header() for segment in self._kept_from(minimum_offset)]
         except ReadFailedError as error:
             self.degrade(error)
-            return len(self._files)
+            return len(self.files)
         return sum(not header.empty and header.begin_offset < indexed for header in headers)
 
     def _kept_from(self, minimum_offset: int) -> tuple[IndexSegment, ...]:
         old = itertools.takewhile(
-            lambda segment: segment.header().end_offset < minimum_offset, self._files[:-1]
+            lambda segment: segment.header().end_offset < minimum_offset, self.files[:-1]
         )
-        return self._files[sum(1 for _ in old) :]
+        return self.files[sum(1 for _ in old) :]
 
     def trim(self, minimum_offset: int) -> list[str]:
         """Remove the oldest files whose records lie below `minimum_offset`; never the newest."""
-        gone = self._files[: -len(self._kept_from(minimum_offset))]
+        gone = self.files[: -len(self._kept_from(minimum_offset))]
         for segment in gone:
             self._remove(segment)
         return [segment.name for segment in gone]
 
     def _remove(self, segment: IndexSegment) -> None:
         with self._lock():
-            self._files = tuple(other for other in self._files if other is not segment)
+            self.files = tuple(other for other in self.files if other is not segment)
         if self._access == "write":
             with contextlib.suppress(FileNotFoundError):
                 syscalls.unlink(segment.file.path)
@@ -369,8 +341,8 @@ class IndexStore:
             StoreBehindError: keys of the newest messages are not in the index.
             ReadFailedError: this reader could not open or read one of the files.
         """
-        if self._short is not None:
-            raise StoreBehindError(str(self._layout.root), "key index", self._short)
+        if self.short is not None:
+            raise StoreBehindError(str(self._layout.root), "key index", self.short)
         if self._unread is not None and self._access == "read":
             raise ReadFailedError(
                 f"{self._layout.index}: what has the key {key!r} is not known, a file of the index "
@@ -381,12 +353,12 @@ class IndexStore:
         end_ms = min(INT64_MAX, end_ms)
         if (begin_ms > 0 or end_ms < INT64_MAX) and self._fell():
             begin_ms, end_ms = INT64_MIN, INT64_MAX
-        return candidates(self._files, key_hash, begin_ms, end_ms, newest=newest)
+        return candidates(self.files, key_hash, begin_ms, end_ms, newest=newest)
 
     def close(self) -> None:
         """Close the files, without a sync. Queries find nothing afterwards."""
         with self._lock():
-            files, self._files = self._files, ()
+            files, self.files = self.files, ()
         for segment in files:
             segment.file.close()
 

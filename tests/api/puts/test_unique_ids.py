@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import pickle
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 import rocketstore
 import rocketstore.aio
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
     ConfigError,
@@ -21,7 +24,16 @@ from rocketstore.errors import (
     StoreClosedError,
 )
 from rocketstore.testing import crash_and_reopen, temporary_store
-from tests.support.small_store import STILL, engine_of, open_small, parts
+from tests.support.small_store import (
+    STILL,
+    dispatched,
+    engine_of,
+    no_dispatch,
+    open_small,
+    parts,
+)
+
+LATER = datetime.timedelta(hours=1)
 
 
 def same_place(one: rocketstore.PutResult, other: rocketstore.PutResult) -> bool:
@@ -215,11 +227,63 @@ def test_an_index_that_lacks_keys_cannot_tell(store: rocketstore.Store) -> None:
 
 @pytest.mark.store(durability="os")
 def test_what_is_not_indexed_yet_is_kept_no_longer_than_that(store: rocketstore.Store) -> None:
-    writer = store.writer("t")
-    for number in range(1000):
+    writer, ids = store.writer("t"), engine_of(store).unique_ids
+    for number in range(1500):
         writer.put(b"a", unique_id=f"{number}")
-    ids = engine_of(store).unique_ids
-    assert len(ids._recent) == len(ids._order) < 10
+    dispatched(store)
+    writer.put(b"a", unique_id="last")
+    assert list(ids.recent) == list(ids.order) == [("t", "last")]
+
+
+@pytest.mark.parametrize(("durability", "slots"), [("os", 1000), ("disk", 1000), ("disk", 2)])
+def test_each_id_has_one_message_whatever_else_is_put(
+    durability: Any, slots: int, tmp_path: Path, rng: random.Random
+) -> None:
+    """Beside other puts, transactions, delays and cancels, over many index files, or long chains."""
+    found: dict[str, rocketstore.PutResult] = {}
+    with open_small(tmp_path, durability=durability, index_slots=slots, **STILL) as store:
+        writers = {topic: store.writer(topic, durability="memory") for topic in "tu"}
+        for _ in range(1500):
+            topic = rng.choice("tu")
+            name = f"{topic}-{rng.randrange(300)}"
+            known, act = found.get(name), rng.randrange(12)
+            if act < 2:
+                result = store.put_message(
+                    topic, b"-", properties={} if known else {"UNIQ_KEY": name}
+                )
+                found.setdefault(name, result)
+            elif act == 2 and known and known.due_time:
+                store.flush()
+                store.delayed.cancel(name)
+                del found[name]
+            elif act == 3:
+                with store.transaction() as tx:
+                    tx.put(topic, b"x", unique_id=name)
+                    tx.put(topic, b"x")
+                assert tx.results[0].duplicate == bool(known)
+                found.setdefault(name, tx.results[0])
+            else:
+                result = writers[topic].put(
+                    b"x", unique_id=name, deliver_after=LATER if act == 4 else None
+                )
+                assert result.duplicate == bool(known) and same_place(result, known or result)
+                found.setdefault(name, result)
+
+
+@pytest.mark.store(durability="os", commit_log_file_size_bytes=1 << 20)
+def test_a_new_id_is_looked_for_without_python(store: rocketstore.Store) -> None:
+    """Also while nothing is dispatched: what this wrote last is all that the index lacks."""
+    writer, ids = store.writer("t"), engine_of(store).unique_ids
+    looked: list[Any] = []
+    look = ids._look
+    ids._look = lambda claim: looked.append(claim[1]) or look(claim)  # type: ignore[method-assign]
+    with no_dispatch(store):
+        assert not any(writer.put(b"a", unique_id=f"{n}").duplicate for n in range(500))
+        assert looked == [] and len(ids.recent) == 500
+        assert writer.put(b"a", unique_id="7").duplicate
+        writer.put(b"a message that may have any id")
+        assert not any(writer.put(b"a", unique_id=name).duplicate for name in ("new", "newer"))
+    assert looked == ["7", "new", "newer"]
 
 
 @pytest.mark.store(**STILL, durability="disk")
@@ -235,7 +299,7 @@ def test_an_append_that_was_interrupted_is_looked_for(store: rocketstore.Store) 
     with pytest.raises(KeyboardInterrupt):
         ids.put("t", "id", interrupted)
     assert writer.put(b"a", unique_id="id").duplicate
-    assert not ids._unsure and not ids._turns
+    assert not ids.unsure and not ids.turns_taken
 
 
 def test_a_put_within_the_put_of_its_id_does_not_wait_for_itself(store: rocketstore.Store) -> None:
@@ -273,24 +337,17 @@ def test_the_wait_for_another_thread_has_a_bound(store: rocketstore.Store) -> No
         go_on.set()
         other.join()
     assert writer.put(b"second", unique_id="id").duplicate
-    assert not ids._turns
+    assert not ids.turns_taken
 
 
 @pytest.mark.store(max_wait_ms=50)
 def test_the_bound_counts_over_all_threads_that_come_first(store: rocketstore.Store) -> None:
     """One that never gets the turn does not wait for each of them as long."""
     ids = engine_of(store).unique_ids
-    ids._turns = Stolen()
+    ids.turns_taken["t", "id"] = SignalSafeLock("another thread is always first")
     with pytest.raises(BackpressureError, match="max_wait_ms = 50"):
         store.writer("t").put(b"a", unique_id="id")
     assert store.end_offset == 0
-
-
-class Stolen(dict[Any, Any]):
-    """Another thread is always first."""
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return None
 
 
 def test_a_closed_store_refuses(tmp_path: Path) -> None:

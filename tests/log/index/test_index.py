@@ -78,7 +78,7 @@ def test_rolling_gives_the_files_of_rocketmq(layout: StoreLayout) -> None:
     puts = dict.fromkeys(tuple(x) for x in (*first["puts"], *second["puts"]))  # one is in both
     for text, offset, time_ms in puts:
         topic, _, key = text.partition("#")
-        assert index.put(topic, key, offset, time_ms)
+        assert put(index, key, offset, time_ms, topic)
     index.close()
     contents = [(layout.index / name).read_bytes().hex() for name in names(layout)]
     assert contents == [first["hex"], second["hex"]]

@@ -163,7 +163,7 @@ def test_entries_get_their_blocks_in_chunks(layout: StoreLayout) -> None:
     assert 40 + 4 * 1000 + CHUNK_BYTES <= allocated + 4096 < shape.file_size
     limits = [first.limit]
     for offset in range(200_000):
-        index.put("T", str(offset % 977), offset, NOW_MS)
+        put(index, str(offset % 977), offset, NOW_MS)
         if index.files[0].limit != limits[-1]:
             limits.append(index.files[0].limit)
             needed = index_file.entry_position(shape.slots, limits[-1])
@@ -359,7 +359,7 @@ def test_an_empty_file_of_rocketmq_is_used(layout: StoreLayout) -> None:
 
 def test_key_text_is_topic_and_key_in_utf8(layout: StoreLayout) -> None:
     index = opened(layout)
-    index.put("订单", "k\udcff", 3, NOW_MS)
+    put(index, "k\udcff", 3, NOW_MS, "订单")
     assert offsets_of(index, "订单", "k\udcff") == [3]
     assert hash_of("TopicTest", "订单-1") == 573_861_415
 
