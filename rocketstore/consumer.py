@@ -226,45 +226,42 @@ class Consumer:
                 looked at the queue before.
             StoreClosedError, ConsumerBusyError: The consumer cannot be used now.
         """
-        max_messages = at_most("max_messages", max_messages)
+        with self._use():
+            return self._polled(max_messages, timeout_s)
+
+    def _polled(self, max_messages: int, timeout_s: float | None) -> list[Message]:
         messages: list[Message] = []
         places: list[Place] = []
-        with self._use():
-            try:
-                self._reading.poll()
-                self._poll(messages, places, max_messages, timeout_s)
-                self._reading.gave = bool(messages)
-                return messages
-            except BaseException:
-                if places:  # by Ctrl-C, say: what is in hand has reached nobody
-                    self._cursors.go_back(places)
-                raise
+        try:
+            self._reading.poll()
+            self._poll(messages, places, at_most("max_messages", max_messages), timeout_s)
+            self._reading.gave = bool(messages)
+            return messages
+        except BaseException:
+            if places:  # by Ctrl-C, say: what is in hand has reached nobody
+                self._cursors.go_back(places)
+            raise
 
     def _poll(
-        self,
-        messages: list[Message],
-        places: list[Place],
-        max_messages: int,
-        timeout_s: float | None,
+        self, messages: list[Message], places: list[Place], most: int, timeout_s: float | None
     ) -> None:
         cursors = self._cursors
         cursors.unpacked = 0
-        cursors.hand_out(messages, places, max_messages)
+        cursors.hand_out(messages, places, most)
         met, self._met = self._met, self._met if messages else None
         if met is not None and not messages:
             raise met
         # Each queue gives an even share when its turn comes, until the list is full.
-        share = max(1, max_messages // max(1, len(cursors)))
+        share = max(1, most // max(1, len(cursors)))
         if not messages and self._wait(share, timeout_s, in_time=True):
-            cursors.hand_out(messages, places, max_messages)
+            cursors.hand_out(messages, places, most)
         try:
-            while 0 < len(messages) < max_messages and not cursors.is_heavy:
-                if not cursors.fill(min(share, max_messages - len(messages))):
+            while 0 < len(messages) < most and not cursors.is_heavy:
+                if not cursors.fill(min(share, most - len(messages))):
                     break
-                cursors.hand_out(messages, places, max_messages - len(messages))
+                cursors.hand_out(messages, places, most - len(messages))
         except Exception as error:
-            # What is in hand goes out first. The next call raises it: other queues that always have
-            # more would hide it.
+            # What is in hand goes out first; the next call raises it, or other queues would hide it.
             self._met = without_frames(error)
             logger.debug("a poll of %s ends early", self._topic, exc_info=True)
 

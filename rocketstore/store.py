@@ -622,7 +622,7 @@ class Store:
         from rocketstore.services.transactions.store_transaction import StoreTransaction
 
         engine = self._owning("transaction")
-        promise = durability_of(durability or engine.config.durability)
+        promise = durability_of(durability) if durability else engine.config.durability
         check_promise(engine.commit_log.log.group.copies, promise)
         return StoreTransaction(engine, commits_of(engine), promise)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocketstore.config import OpenOptions
     from rocketstore.replication import Master, Replica
-    from rocketstore.values import Durability, Listener, ManualClock, Progress
+    from rocketstore.values import Durability, Listener, ManualClock, Progress, SegmentFiles
 
 __all__ = ["Opening", "attach", "open_store"]
 
@@ -109,6 +109,7 @@ def open_store(
     wait_s: float = 0.0,
     retention: rocketstore.Retention | None = None,
     replication: Master | Replica | None = None,
+    segment_files: SegmentFiles | None = None,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
     **options: Unpack[OpenOptions],
@@ -139,6 +140,7 @@ def open_store(
         clock=clock,
         retention=retention,
         replication=replication,
+        segment_files=segment_files,
         **options,
     )
     return Opening(_Waiting(opened, mode, wait_s), limits)

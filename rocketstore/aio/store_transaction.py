@@ -117,10 +117,10 @@ class StoreTransaction:
         with consumer._use():
             blocking = await consumer._ready()
             await consumer._fetched()
-            await self._run(lambda tx: tx._begin_reading(blocking, allow_gap=allow_gap))
+            await self._run(lambda tx: tx._step(blocking, tx._begin_reading, allow_gap=allow_gap))
             self._consumers.append(consumer)
         messages = await consumer.poll(max_messages, timeout_s)
-        await self._run(lambda tx: tx._has_read(blocking))
+        await self._run(lambda tx: tx._step(blocking, tx._has_read))
         return messages
 
     async def commit_offsets(

@@ -18,7 +18,7 @@ from rocketstore.errors import ConfigError, FencedError, StoreBehindError, Store
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC, Change, Changing
 from rocketstore.services.transactions.commit_records import TOPIC as COMMITS
 from rocketstore.store import Mode, Store
-from rocketstore.values.arguments import YEAR_S, Listener, Progress
+from rocketstore.values.arguments import YEAR_S, Listener, Progress, SegmentFiles
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability
 from rocketstore.values.public import public
@@ -52,6 +52,7 @@ def open_store(
     wait_s: float = 0.0,
     retention: Retention | None = None,
     replication: Master | Replica | None = None,
+    segment_files: SegmentFiles | None = None,
     **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
@@ -88,6 +89,12 @@ def open_store(
             see `Retention`. None: only `trim` removes something.
         replication: Whether the store sends its log to copies of it, or is a copy: see
             `rocketstore.replication.Master` and `Replica`. None: neither.
+        segment_files: Called with (directory, size_bytes), ahead of puts and mostly from a thread of
+            its own, for each new segment of the log; gives a descriptor, open for reading and
+            writing, of an empty regular file without a name (O_TMPFILE) on the file system of
+            `directory`, which the store sizes, owns and names. So files can have attributes of
+            their own: of compression, of DAX, of a project's quota. What it raises, or gives that
+            is no such file, the open or put that needs the segment raises as OSError.
 
     Raises:
         ConfigError: An unknown or wrong option, or one that contradicts the files. No memory file
@@ -116,7 +123,8 @@ def open_store(
     for name, flag in (("force", force), ("untrusted", untrusted), ("check_queues", check_queues)):
         if not isinstance(flag, bool):
             raise ConfigError(name, flag, "must be True or False")
-    for name, callback in (("on_arrival", on_arrival), ("on_recovery", on_recovery)):
+    called = {"on_arrival": on_arrival, "on_recovery": on_recovery, "segment_files": segment_files}
+    for name, callback in called.items():
         if callback is not None and not callable(callback):
             raise ConfigError(name, callback, "must be None or can be called")
     given: dict[str, Any] = {**options}
@@ -154,6 +162,7 @@ def open_store(
         wait_s=min(wait_s, YEAR_S),
         has_replicas=replication is not None,
         is_copy=is_copy,
+        segment_files=segment_files,
     )
     return _begun(path, mode, options_given, retention, replication)
 

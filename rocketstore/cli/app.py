@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "recover": "Recover after a crash; exit code 3 when something is lost.",
     "repair": "Mend damage in the log, so that RocketMQ keeps what follows it.",
     "ship": "Copy sealed segments to an object store or another directory.",
-    "spark": "Jobs on Spark: stats, audit, export, import, compact, replay, rebuild.",
+    "spark": "Jobs on Spark: stats, audit, export, import, compact, replay, rebuild; offsets.",
     "stat": "Positions, topics, queues, sizes, lag.",
     "tail": "The last messages of a topic, and those that come later.",
     "trim": "Remove the oldest segments by age or size; --dry-run says which, and why.",

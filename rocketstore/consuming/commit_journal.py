@@ -137,7 +137,7 @@ class CommitJournal:
         # The process before may have been killed ahead of its sync.
         self._durable, self.unsynced = merged, found.usable and found.end > 1
 
-    def add(self, moved: Iterable[Moved], *, sync: bool) -> bool:
+    def add(self, moved: Iterable[tuple[str, int, int | None, int]], *, sync: bool) -> bool:
         """Writes a commit, durably if `sync`. False: it does not fit, or the JSON has to be written
         first, and nothing was written.
 
@@ -200,14 +200,13 @@ class CommitJournal:
     def _write(self, text: bytes) -> None:
         """A record at the end of the ring; `failed` until the caller knows that it is there."""
         self._open()
-        parts = [text[at : at + ROOM] for at in range(0, max(1, len(text)), ROOM)]
-        number, last, at = self._next, len(parts) - 1, _place_of(self._next)
-        self._next += len(parts)  # also where the write fails: no other record gets the number
+        number, last, at = self._next, max(0, len(text) - 1) // ROOM, _place_of(self._next)
+        self._next += last + 1  # also where the write fails: no other record gets the number
         self.failed = self.unsynced = True
-        data = b"".join(
-            _bytes_of(part, n, last - n, number - self._durable, number + n, self._merged)
-            for n, part in enumerate(parts)
-        )
+        data = b""
+        for n in range(last + 1):
+            place = (n, last - n, number - self._durable, number + n, self._merged)
+            data += _bytes_of(text[n * ROOM : (n + 1) * ROOM], *place)
         syscalls.pwrite(self._fd, data[: JOURNAL_BYTES - at], at)
         if at + len(data) > JOURNAL_BYTES:
             syscalls.pwrite(self._fd, data[JOURNAL_BYTES - at :], 0)
@@ -265,9 +264,9 @@ def _content(path: Path) -> tuple[bytes, str, bool]:
 def _bytes_of(
     part: bytes, before: int, left: int, unsynced: int, number: int, merged: int
 ) -> bytes:
-    fields = struct.pack("<HHHHQQ", len(part), before, left, unsynced, number, merged)
-    fields = (fields + part).ljust(BLOCK - CHECKED_FROM, b"\0")
-    return MAGIC + struct.pack("<I", zlib.crc32(fields)) + fields
+    fields = struct.pack("<HHHHQQ", len(part), before, left, unsynced, number, merged) + part
+    fields = fields.ljust(BLOCK - CHECKED_FROM, b"\0")
+    return MAGIC + zlib.crc32(fields).to_bytes(4, "little") + fields
 
 
 def _block(content: bytes, at: int) -> _Block | None:
@@ -285,7 +284,7 @@ def _place_of(number: int) -> int:
     return number * BLOCK % JOURNAL_BYTES
 
 
-def moves_text(moves: Iterable[Moved]) -> bytes:
+def moves_text(moves: Iterable[tuple[str, int, int | None, int]]) -> bytes:
     """Rows in their binary form."""
     parts: list[bytes] = []
     for key, queue_id, was, now in moves:

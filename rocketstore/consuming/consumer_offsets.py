@@ -57,7 +57,7 @@ from rocketstore.log.recovery.report import OffsetSetBack
 from rocketstore.values.bounded_json import LIMITS, TooLargeError, weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rocketstore._native.sync.positions import Positions
     from rocketstore.consuming.offset_tables import Maximum
@@ -90,9 +90,9 @@ class ConsumerOffsets:
         self._merged: dict[str, object] = {}
         self._unmerged_since_s: float | None = None
         self._claims: dict[str, tuple[Claim, ...]] = {}
-        #: Queues by "topic@group" of which a transaction is about to store offsets; replaced, never
-        #: changed, by the service that commits it.
-        self.moving: Mapping[str, tuple[int, ...]] = {}
+        #: Offsets that a transaction is about to store; replaced, never changed, by the service that
+        #: commits it.
+        self.moving: Sequence[Moved] = ()
         # Groups by topic, those of any by None, and the table that they are in.
         self._rows, self._merged_rows = Rows(), Rows()
         self._named: tuple[dict[str, object], dict[str | None, tuple[str, ...]]] = {}, {}
@@ -128,8 +128,11 @@ class ConsumerOffsets:
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         """Stored next offsets by queue id; empty for a group that never committed."""
-        with self._turn():
-            return dict(self._rows.offsets(f"{topic}@{group}", self._table()))
+        return dict(self.row(f"{topic}@{group}"))
+
+    def row(self, key: str) -> Mapping[int, int]:
+        """The same of "topic@group". The next commit replaces it."""
+        return self._rows.offsets(key, self._table())
 
     def warn_of(self, topic: str, group: str) -> None:
         """Called when a consumer of the group begins: it starts over where the file holds no
@@ -178,7 +181,7 @@ class ConsumerOffsets:
             for held in others:
                 if held.meets(queue_ids):
                     raise GroupClaimedError(topic, group, str(held))
-            moving = self.moving.get(key, ())
+            moving = [move.queue_id for move in self.moving if move.key == key]
             if moving and (queue_ids is None or not set(moving).isdisjoint(queue_ids)):
                 raise GroupClaimedError(topic, group, "a transaction that is not on disk yet")
             thread = threading.current_thread().name
@@ -342,8 +345,7 @@ class ConsumerOffsets:
             changed: dict[tuple[str, int], int] = {}
             for key, queue_id, was, now in moves:
                 if self._rows.offsets(key, table).get(queue_id) == was:
-                    row = table.get(key)
-                    table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
+                    self._rows.move(key, table, queue_id, now)
                     changed[key, queue_id] = now
             if changed:
                 self._add(table, changed, sync=False)
@@ -359,7 +361,7 @@ class ConsumerOffsets:
         """Takes a table over that differs in these offsets, once they are in a file."""
         base = self._merged_rows.offsets
         moved = [
-            Moved(key, queue_id, base(key, self._merged).get(queue_id), now)
+            (key, queue_id, base(key, self._merged).get(queue_id), now)
             for (key, queue_id), now in offsets.items()
         ]
         if not self._journal.add(moved, sync=sync):

@@ -37,6 +37,7 @@ class GroupPositions:
         self._offsets = offsets
         self._topic = topic
         self._group = group
+        self.key = f"{topic}@{group}"
         self._owner = weakref.ref(owner)  # a consumer that nobody keeps loses its claim
         self._wait_flushed = wait_flushed or _cannot_flush
         offsets.claim(topic, group, owner, queue_ids)

@@ -243,3 +243,9 @@ class Rows:
         if known is None or known[0] is not row:
             known = self._known[key] = row, dict(offsets_of(row))
         return known[1]
+
+    def move(self, key: str, table: dict[str, object], queue_id: int, now: int) -> None:
+        """Gives the table another row, which need not be read then."""
+        offsets, row = self.offsets(key, table), table.get(key)
+        table[key] = {**(row if isinstance(row, dict) else {}), str(queue_id): now}
+        self._known[key] = table[key], {**offsets, queue_id: now}

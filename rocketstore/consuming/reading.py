@@ -139,8 +139,10 @@ class Reading:
 
     def follows(self, spans: Mapping[int, Span]) -> bool:
         """Whether all begin where this consumer has committed, or before: no look at what is stored."""
-        done = {cursor.queue_id: cursor.committed or 0 for cursor in self._cursors}
-        return all(span.begin <= done.get(queue_id, 0) for queue_id, span in spans.items())
+        return all(
+            one.queue_id not in spans or spans[one.queue_id].begin <= (one.committed or 0)
+            for one in self._cursors
+        )
 
     def check(
         self, reader: Reader, key: str, spans: Mapping[int, Span], stored: Mapping[int, int]

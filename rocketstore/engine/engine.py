@@ -91,7 +91,7 @@ class Guard:
 
     def check_open(self) -> None:
         """Raises StoreClosedError after a close, and in a forked child."""
-        if self.over or self.ending.awaits_us():
+        if self.over or (self.ending.begun and self.ending.awaits_us()):
             raise StoreClosedError(
                 f"the store is closed; open it again with rocketstore.open({self._path!r})"
             )

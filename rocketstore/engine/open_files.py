@@ -55,6 +55,7 @@ def load_log(request: Request) -> tuple[MappedFileQueue, tuple[str, ...]]:
         tmp_directory=layout.tmp,
         more_directories=layout.logs[1:],
     )
+    log.opens = request.options.segment_files
     if request.lock is None and not untrusted:
         log.elsewhere = vanished
     log.load()

@@ -10,7 +10,7 @@ from rocketstore.config import StoreConfig
 from rocketstore.log.layout.lock import StoreLock
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.mapped_files.mapped_file_queue import Access
-from rocketstore.values.arguments import Listener, Progress
+from rocketstore.values.arguments import Listener, Progress, SegmentFiles
 from rocketstore.values.clock import Clock, SystemClock
 
 __all__ = ["SYSTEM_CLOCK", "Options", "Request"]
@@ -36,6 +36,8 @@ class Options:
     has_replicas: bool = False
     #: Whether the store copies the log of another machine, so that nobody puts to it.
     is_copy: bool = False
+    #: Opens new segments of the log; None: the store does.
+    segment_files: SegmentFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)

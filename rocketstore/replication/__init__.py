@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from rocketstore.replication.role.lease import FileLease, Lease
 from rocketstore.replication.role.promotion import Promotion, promote
-from rocketstore.replication.role.state import epochs_before, parted_at
+from rocketstore.replication.role.state import epochs_before, shared_until
 from rocketstore.replication.settings import Master, Replica
 from rocketstore.replication.status import BrokerFiles, Peer, ReplicationStatus
 
@@ -36,6 +36,6 @@ __all__ = [
     "Replica",
     "ReplicationStatus",
     "epochs_before",
-    "parted_at",
     "promote",
+    "shared_until",
 ]

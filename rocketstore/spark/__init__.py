@@ -25,5 +25,15 @@ from rocketstore.spark.frame import read
 from rocketstore.spark.lag import StreamLag, lag_listener
 from rocketstore.spark.session import register, session
 from rocketstore.spark.sink.serve import serve
+from rocketstore.spark.source.checkpoints import starting_offsets
 
-__all__ = ["StreamLag", "batch_writer", "lag_listener", "read", "register", "serve", "session"]
+__all__ = [
+    "StreamLag",
+    "batch_writer",
+    "lag_listener",
+    "read",
+    "register",
+    "serve",
+    "session",
+    "starting_offsets",
+]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Listener,
         Numbers,
         Progress,
+        SegmentFiles,
         TextRows,
         at_most,
         seconds,
@@ -84,6 +85,7 @@ __all__ = [
     "Pool",
     "Progress",
     "RecordFilter",
+    "SegmentFiles",
     "TextRows",
     "Timestamp",
     "Wanted",
@@ -111,8 +113,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
     __getattr__ = first_use(
         __name__,
         {
-            "arguments": "ArrowArray Body Column KeyRows Listener Numbers Progress TextRows at_most"
-            " seconds text whole_number",
+            "arguments": "ArrowArray Body Column KeyRows Listener Numbers Progress SegmentFiles"
+            " TextRows at_most seconds text whole_number",
             "bounded_json": "LIMITS parse_json",
             "clock": "ManualClock",
             "compression": "COMPRESSED COMPRESSION_BITS plain_body",

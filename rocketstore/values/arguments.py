@@ -39,7 +39,7 @@ __all__ = [
     "Listener",
     "Progress",
     "Row",
-    "Wait",
+    "SegmentFiles",
     "at_most",
     "one_of",
     "seconds",
@@ -50,10 +50,10 @@ __all__ = [
 
 #: (topic, queue_id, next_queue_offset, tags_code, store_timestamp_ms) of a message that arrived.
 Listener: TypeAlias = Callable[[str, int, int, int, int], None]
+#: Called with (directory, size_bytes), gives a descriptor.
+SegmentFiles: TypeAlias = Callable[[str, int], int]
 #: A message on its way to the log: topic, queue id, flag, sys flag, born time in ms, property text, body.
 Row: TypeAlias = tuple[str, int, int, int, int, bytes, bytes]
-#: Its delay, and its unique id.
-Wait: TypeAlias = tuple[object, str | None]
 #: (what, done bytes, total bytes) while a long step goes on.
 Progress: TypeAlias = Callable[[str, int, int], object]
 

@@ -52,7 +52,7 @@ FAULTS = (
     (
         Fault(
             "believe_a_checkpoint_of_another_history",
-            "rocketstore/spark/source/stream_progress.py",
+            "rocketstore/spark/source/history.py",
             (("    if found != last:\n", "    if False:\n"),),
         ),
         "tests/spark/source/test_history.py",

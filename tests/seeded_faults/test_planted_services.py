@@ -20,20 +20,12 @@ FAULTS = (
             f"{TRANSACTIONS}/commits.py",
             (
                 (
-                    """            add_copy(rows, self._engine, row)
-        put = rows.put("memory", None)
+                    """        put = append_batch(rows)
 """,
-                    """            add_copy(rows, self._engine, row)
-        behind = Rows()
-        for copy in new:
-            add_copy(behind, self._engine, copy.row)
-        if new:
+                    """        behind = rows.chosen([*range(1, len(rows))])
+        if len(behind):
             behind.put("memory", None)
-        rows = Rows()
-        rows.take(
-            self._engine.plain_writer(TOPIC, 0), (TOPIC, 0, 0, 0, now_ms, b"", record.body())
-        )
-        put = rows.put("memory", None)
+        put = rows.chosen([0]).put("memory", None)
 """,
                 ),
             ),

@@ -27,6 +27,7 @@ from tests.support.transactions import (
     died,
     filled,
     open_small,
+    record_alone,
     state,
     work,
 )
@@ -37,7 +38,7 @@ commits: Any = importlib.import_module("rocketstore.services.transactions.commit
 def die_behind_the_record(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record alone reaches the disk, no copy does."""
     with monkeypatch.context() as patch:
-        patch.setattr(commits, "add_copy", lambda *_: None)
+        patch.setattr(commits, "append_batch", record_alone)
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
@@ -165,7 +166,7 @@ def test_what_a_group_has_stored_since_counts(
         patch.setattr(commits.Commits, "_settle", died)
         with pytest.raises(Died):
             work(store)
-    engine_of(store).offsets.moving = {}
+    engine_of(store).offsets.moving = ()
     with store.consumer("in", group="work") as consumer:
         consumer.commit({0: 2})
     engine_of(store).guests._made.clear()
@@ -248,7 +249,7 @@ def test_the_progress_passes_no_commit_that_is_not_on_disk(
     def wait(self: Any, end_offset: int) -> None:
         real(self, end_offset)
         if later.outcome is None:
-            later._appended = self.append(later.id, tuple(later._copies), {})
+            later._appended = self.append(later.id, later._rows, {}, {})
             later._outcome = "commit"
 
     with monkeypatch.context() as patch:

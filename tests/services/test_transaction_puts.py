@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from rocketstore import (
     MessageNotFoundError,
     MessageRejectedError,
+    MessageTooLargeError,
     NewMessage,
     QueueOffsetMismatchError,
     Store,
@@ -21,7 +23,7 @@ from rocketstore.services.transactions import commits
 from rocketstore.testing import ManualClock
 from tests.power_loss.oracle import leave
 from tests.support.small_store import engine_of, everything
-from tests.support.transactions import RECORDS, Died, died, filled, open_small
+from tests.support.transactions import RECORDS, Died, died, filled, open_small, record_alone
 from tests.support.waiting import wait_until
 
 HOUR = datetime.timedelta(hours=1)
@@ -85,7 +87,7 @@ def test_delays_survive_a_crash_once(
     store.writer("out").put(b"moved", deliver_after=HOUR, unique_id="moved")
     with monkeypatch.context() as patch:
         if step == "record":
-            patch.setattr(commits, "add_copy", lambda *_: None)
+            patch.setattr(commits, "append_batch", record_alone)
         patch.setattr(commits.Commits, "wait", died)
         with pytest.raises(Died), store.transaction() as tx:
             all_kinds(tx)
@@ -233,6 +235,54 @@ def test_an_offset_that_is_expected(tmp_path: Path) -> None:
                 tx.put("in", b"7", expected_queue_offset=7, deliver_after=HOUR)
             with pytest.raises(ValueError, match="expected_queue_offset"):
                 tx.put("in", b"7", expected_queue_offset=-1)
+
+
+def test_a_commit_that_is_tried_again_puts_the_rows_that_are_new(tmp_path: Path) -> None:
+    """What is left out, refused or taken back moves no other message's offset, id and delay."""
+    with filled(tmp_path) as store:
+        store.writer("out").put(b"old", unique_id="a")
+        tx = store.transaction()
+        tx.put("out", b"again", unique_id="a")
+        with pytest.raises(MessageRejectedError, match="control character"):
+            tx.put("out", b"refused", unique_id="r", properties={"p": "\1"})
+        tx.put("in", b"6", expected_queue_offset=6)
+        tx.put("out", b"later", unique_id="d", deliver_after=HOUR)
+        with pytest.raises(MessageTooLargeError, match="with 2 messages more it needs"):
+            tx.put_batch([NewMessage("out", bytes(1 << 14))] * 2)
+        tx.put("out", b"r", unique_id="r")
+        with pytest.raises(QueueOffsetMismatchError):
+            tx.commit()
+        store.writer("in").put(b"5")
+        tx.commit()
+        again, six, later, free = tx.results
+        assert (again.duplicate, again.queue_offset, six.queue_offset) == (True, 0, 6)
+        assert (later.id, later.due_time is not None, free.queue_offset) == ("d", True, 1)
+        assert bodies(store, "in")[-2:] == [b"5", b"6"]
+        found = [one.properties["RS_TRANSACTION"] for one in everything(store, "in")[6:]]
+        assert found == [f"{tx.id}.1"]
+
+
+def test_the_record_has_the_bytes_of_the_format(tmp_path: Path) -> None:
+    """Section 11.5, whatever encodes them."""
+    with filled(tmp_path) as store, store.consumer("in", group="work") as consumer:
+        tx = store.transaction()
+        tx.put("out", b"1", queue_id=2, keys="k", tags="t", flag=-3, born_time=BEGIN)
+        tx.put("empty", b"", properties={"p": "q"}, born_time=0)
+        tx.commit_offsets(consumer, {0: 4}, allow_gap=True)
+        tx.commit()
+        (record,) = everything(store, RECORDS)
+    rows = [
+        ("out", 2, -3, 0, BEGIN, f"KEYS\1k\2TAGS\1t\2RS_TRANSACTION\1{tx.id}.0\2", b"1"),
+        ("empty", 0, 0, 0, 0, f"p\1q\2RS_TRANSACTION\1{tx.id}.1\2", b""),
+    ]
+    wanted = b"RSTX" + bytes.fromhex(tx.id) + struct.pack("<II", 1, 2)
+    wanted += struct.pack("<HIqq", 7, 0, 1, 4) + b"in@work"
+    for topic, queue_id, flag, sys_flag, born_ms, text, body in rows:
+        name, texts = topic.encode(), text.encode()
+        sizes = len(texts), len(body)
+        wanted += struct.pack("<HiiIqHI", len(name), queue_id, flag, sys_flag, born_ms, *sizes)
+        wanted += name + texts + body
+    assert bytes(record.body) == wanted
 
 
 def test_a_batch_is_added_as_a_whole(tmp_path: Path) -> None:

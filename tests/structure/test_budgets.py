@@ -45,6 +45,7 @@ MODULE_LINES_MIN = 40
 LONG_FILES: Final[dict[str, str]] = {
     "csrc/rs_log_file.c": "one end of the log: room for a record, the roll, each kind of append",
     "rocketstore/_native/append/appender.pyx": "one class: the append lock, and what it guards",
+    "rocketstore/_native/put/batch_append.pyx": "one class: rows of a batch, and how they are made",
     "rocketstore/_native/put/completion_port.pyx": (
         "one class: puts that never wait, and their waiters"
     ),

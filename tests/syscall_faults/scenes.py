@@ -13,6 +13,7 @@ from typing import Any
 from rocketstore.services.transactions import commits
 from rocketstore.tools import verify
 from tests.support.small_store import SEGMENT, SMALL, open_small
+from tests.support.transactions import record_alone
 from tests.syscall_faults.journal import COMPACTED, DAY, KEYED, LATER, Run
 
 __all__ = ["SCENES", "Scene"]
@@ -203,7 +204,7 @@ def cut_transaction(mode: str, root: Path) -> None:
     _unprepared(root, mode, clean=True)
     pid = os.fork()
     if pid == 0:
-        commits.add_copy = lambda *_: None
+        commits.append_batch = record_alone
         store = open_small(root, durability="disk")
         with store.transaction() as tx:
             for body in CUT:

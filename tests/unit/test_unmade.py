@@ -92,6 +92,8 @@ def test_a_writer_has_queues(tmp_path: Path) -> None:
                 )
 
 
-def test_no_rows_have_no_last_one() -> None:
-    with pytest.raises(IndexError, match="no row"):
-        Rows().last()
+def test_no_rows_are_no_transaction() -> None:
+    with pytest.raises(ValueError, match="no transaction was begun"):
+        Rows().seal(b"")
+    with pytest.raises(IndexError, match="row 0 of 0"):
+        Rows().chosen([0])

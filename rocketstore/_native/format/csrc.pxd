@@ -129,6 +129,9 @@ cdef extern from "rs_record.h" nogil:
 cdef extern from "rs_message_id.h" nogil:
     size_t rs_message_id_encode(rs_span store_host, int64_t physical_offset, char *to)
 
+cdef extern from "rs_commit_record.h" nogil:
+    size_t rs_commit_record_share(const rs_message *message)
+    void rs_commit_record_encode(uint8_t *to, const rs_message *messages, size_t count)
 
 cdef extern from "rs_format.h" nogil:
     enum:

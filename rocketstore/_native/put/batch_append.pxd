@@ -20,6 +20,8 @@ cdef class Rows:
     cdef dict wanted  # the queue offsets that rows have to get, by row
     cdef rs_appended appended
     cdef Writer first
+    cdef bytes opening  # of a transaction: what each message says of its place there, but its number
+    cdef size_t share  # bytes of the messages in its commit record
 
     cdef int reserve(self, size_t count) except -1
     cdef int keep(self, Writer writer, QueueState queue, bytes data, bytes texts, object delay,

@@ -5,21 +5,22 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from rocketstore._native.append.appender cimport Log, record_max
 from rocketstore._native.put.body_buffers cimport body_copy
 from rocketstore._native.format.csrc cimport (
-    RS_OK, RS_PROPERTIES_MAX, rs_appended, rs_log_fitting_messages, rs_message, rs_queue_state,
-    rs_record_check, rs_record_size, rs_span, rs_status,
+    RS_OK, RS_PROPERTIES_MAX, rs_appended, rs_commit_record_encode, rs_commit_record_share,
+    rs_log_fitting_messages, rs_message, rs_queue_state, rs_record_check, rs_record_size, rs_span,
+    rs_status,
 )
 from rocketstore._native.append.guarded_append cimport append_call
 from rocketstore._native.put.property_builder cimport (
-    Text, selectable, text_free, text_keys, text_named, text_properties, text_span, text_start,
-    text_tags, text_unique_id, id_in,
+    Text, selectable, text_add, text_free, text_keys, text_named, text_properties, text_span,
+    text_start, text_tags, text_unique_id, id_in,
 )
-from rocketstore._native.append.put_result cimport PutResult, put_result, waiting
+from rocketstore._native.append.put_result cimport PutResult, number_of, put_result, waiting
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.put.string_rows cimport RowText, Strings, describe_own, reject_row, row_of
 from rocketstore._native.sync.futex cimport now_ns
@@ -34,6 +35,8 @@ cdef int64_t NOW = INT64_MIN
 cdef enum:
     RECORD_MORE = 64 << 10  # nothing but its body takes as much of a record
     TEXT_MORE = 12  # two names of four bytes, and two that end each name and value
+    COMMIT_MORE = 512  # of a commit record and its place in the batch, but for messages and offsets
+    COPY_MORE = 256  # of a message in the batch: fixed fields, checksum, blank
 
 
 @cython.final
@@ -61,10 +64,20 @@ cdef class Rows:
         self.room = count
         return 0
 
+    def begin(self, Writer writer not None, str transaction_id not None):
+        """Makes them a transaction. The first row is for its commit record, which `seal` makes; what `add` adds
+        says which message of the transaction it is."""
+        if self.count:
+            raise ValueError("a transaction begins before its rows")
+        self.reserve(8)
+        writer.fill(self.messages, writer.only, 0, None)
+        self.keep(writer, writer.only, b"", b"", None, None)
+        self.opening = b"RS_TRANSACTION\x01%b." % transaction_id.encode()
+
     def add(self, Writer writer not None, body, tags, keys, properties, flag, born_time, shard_key,
-            delay_level=None, deliver_at=None, deliver_after=None, unique_id=None, name=None):
-        """One more, checked as a put checks it. What it points at is kept. `name`: its place in a
-        transaction."""
+            delay_level=None, deliver_at=None, deliver_after=None, unique_id=None, expected=None):
+        """One more, checked as a put checks it. What it points at is kept. `expected`: the queue offset that
+        it has to get."""
         cdef Text text
         cdef rs_message *message
         cdef QueueState queue = writer.pick(shard_key)
@@ -76,17 +89,21 @@ cdef class Rows:
         text_start(&text)
         try:
             writer.fill(message, queue, flag, born_time)
-            if unique_id is None and name is None:
+            if unique_id is None and self.opening is None:
                 writer.describe(message, &text, tags, keys, properties, shard_key)
             else:
                 writer.describe_more(message, &text, tags, keys, properties, shard_key)
             if unique_id is not None:
                 text_unique_id(&text, unique_id)
                 message.properties = text_span(&text)
-            if name is not None:
-                text_named(&text, "RS_TRANSACTION", b"RS_TRANSACTION\x01", name)
+            if self.opening is not None:
+                data = b"%b%d\x02" % (self.opening, self.count - 1)
+                text_add(&text, bytes_span(data).bytes, bytes_span(data).size)
                 message.properties = text_span(&text)
+                if born_time is None:
+                    message.born_timestamp_ms = writer.log.now_ms()
             if delay is not None:
+                delay.check(expected)
                 queue = writer.delay(message, &text, queue, delay)
                 unique_id = id_in(message)
             data = body if PyBytes_CheckExact(body) else body_copy(body)
@@ -98,14 +115,14 @@ cdef class Rows:
         finally:
             text_free(&text)
         message.properties.bytes = <const uint8_t *>PyBytes_AS_STRING(texts)
+        if expected is not None:
+            self.wanted[self.count] = number_of("expected_queue_offset", expected, 0, INT64_MAX)
         self.keep(writer, queue, data, texts, delay, unique_id)
 
-    def take(self, Writer writer not None, tuple row not None, wait=None, expected=None):
-        """One more that `row` gave, of a writer of its queue; `wait`: what `note` gave. `expected`: the
-        queue offset that it has to get."""
+    def take(self, Writer writer not None, tuple row not None):
+        """One more that is a message of the log already, of a writer of its queue."""
         cdef rs_message *message
         cdef bytes texts = row[5], data = row[6]
-        cdef object delay = None, unique_id = None
         if self.count == self.room:
             self.reserve(2 * self.room + 64)
         message = &self.messages[self.count]
@@ -115,15 +132,55 @@ cdef class Rows:
         message.body = bytes_span(data)
         message.properties = bytes_span(texts)
         writer.check_body(message)
-        if expected is not None:
-            self.wanted[self.count] = expected
-        if wait is not None:
-            delay, unique_id = wait[0], wait[1]
-        self.keep(writer, writer.only, data, texts, delay, unique_id)
+        self.keep(writer, writer.only, data, texts, None, None)
+
+    def __len__(self):
+        return <Py_ssize_t>self.count
+
+    def needs(self, size_t rows=0, size_t size=0):
+        """Bytes of the commit record, and of the batch with it, at most; with `rows` further messages that
+        take `size` bytes of the record."""
+        cdef size_t record = COMMIT_MORE + self.share + size, messages = self.count - 1 + rows
+        return record, 2 * record - COMMIT_MORE + COPY_MORE * messages
+
+    def chosen(self, list rows not None):
+        """Others that have these rows of it; the first is the commit record of both."""
+        cdef Rows found = Rows()
+        cdef Py_ssize_t row
+        found.reserve(<size_t>len(rows))
+        for row in rows:
+            if not 0 <= row < len(self.kept):
+                raise IndexError(f"row {row} of {len(self.kept)}")
+            found.kept.append(self.kept[row])
+            found.messages[found.count] = self.messages[row]
+            found.queues[found.count] = self.queues[row]
+            if row in self.wanted:
+                found.wanted[found.count] = self.wanted[row]
+            if row:
+                found.share += rs_commit_record_share(&self.messages[row])
+            found.count += 1
+        found.notes = [(rows.index(one[0]), one[1], one[2]) for one in self.notes if one[0] in rows]
+        found.opening, found.first = self.opening, self.first
+        return found
+
+    def seal(self, bytes head not None):
+        """Makes the commit record: what it begins with, then the messages as they are."""
+        if self.opening is None:
+            raise ValueError("no transaction was begun")
+        cdef Py_ssize_t size = len(head)
+        cdef bytes body = PyBytes_FromStringAndSize(NULL, size + <Py_ssize_t>self.share)
+        memcpy(PyBytes_AS_STRING(body), PyBytes_AS_STRING(head), <size_t>size)
+        rs_commit_record_encode(<uint8_t *>PyBytes_AS_STRING(body) + size, self.messages + 1,
+                                self.count - 1)
+        self.messages.body, self.messages.born_timestamp_ms = bytes_span(body), NOW
+        self.kept[0] = (self.first, body, b"")
+        self.first.check_body(self.messages)
 
     cdef int keep(self, Writer writer, QueueState queue, bytes data, bytes texts, object delay,
                   object unique_id) except -1:
         self.kept.append((writer, data, texts))
+        if self.opening is not None:
+            self.share += rs_commit_record_share(&self.messages[self.count])
         if delay is not None or unique_id is not None:
             self.notes.append((self.count, delay, unique_id))
         self.queues[self.count] = &queue.state
@@ -131,21 +188,6 @@ cdef class Rows:
         if self.first is None:
             self.first = writer
         return 0
-
-    def last(self):
-        """The last row as `take` has it: topic, queue id, flag, sys flag, born time, property text and
-        body; and its delay and unique id, None without any of the two."""
-        if self.count == 0:
-            raise IndexError("no row was added")
-        cdef const rs_message *message = &self.messages[self.count - 1]
-        cdef tuple kept = self.kept[<Py_ssize_t>self.count - 1]
-        cdef tuple note = self.notes[len(self.notes) - 1] if self.notes else None
-        cdef bytes topic = (<const char *>message.topic.bytes)[:message.topic.size]
-        cdef tuple row = (topic.decode(), message.queue_id, message.flag, message.sys_flag,
-                          message.born_timestamp_ms, kept[2], kept[1])
-        if note is not None and note[0] == self.count - 1:
-            return row, (note[1], note[2])
-        return row, None
 
     def put(self, durability, timeout_s):
         """Appends all of them in one segment."""

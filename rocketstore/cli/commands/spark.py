@@ -345,6 +345,23 @@ def replay(
     return append_messages(master, target, job)
 
 
+@command.command(short_help="startingOffsets where a checkpoint or a group has come.")
+@ANY_STORE
+@click.argument("checkpoint", required=False)
+@click.option("--group", help="A consumer group, in place of CHECKPOINT.")
+@click.option(
+    "--topic", "topics", multiple=True, help="Only this topic; may be given several times."
+)
+@click.option("--source", type=click.IntRange(0), default=0, help="Which stream of the query.")
+def offsets(store: str, **given: Any) -> int:
+    """Prints the option startingOffsets with which a query with a new checkpoint goes on where the one
+    of CHECKPOINT has come, at its store or at a copy of it. Needs no Java."""
+    from rocketstore.spark import starting_offsets
+
+    click.echo(starting_offsets(store, **given))
+    return exit_codes.OK
+
+
 @command.command(short_help="Rebuild queues and index from the log.")
 @ANY_STORE
 @click.option("--parts", type=click.IntRange(1, 256), help="Parts of the log; default: two a core.")

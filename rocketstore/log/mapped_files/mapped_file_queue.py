@@ -30,6 +30,7 @@ from rocketstore.log.layout.listing import (
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.mapped_files.mapped_files import MappedFiles
 from rocketstore.log.mapped_files.new_file import NewFile, raise_disk_error
+from rocketstore.values.arguments import SegmentFiles
 
 __all__ = ["Access", "MappedFileQueue", "WrongSize"]
 
@@ -67,6 +68,8 @@ class MappedFileQueue(MappedFiles):
         self.access: Access = access
         self._tmp = tmp_directory
         self._more = more_directories
+        #: Opens new files; None: `NewFile` does.
+        self.opens: SegmentFiles | None = None
         #: Start, length and path of files that these directories should have; set before `load`.
         self.elsewhere: Sequence[tuple[int, int, str]] = ()
         # Each replaced as a whole, under the lock.
@@ -239,6 +242,7 @@ class MappedFileQueue(MappedFiles):
             size,
             sparse=sparse,
             reserve=reserve,
+            opens=self.opens,
         )
 
     def _checked_size(self, start_offset: int) -> int:

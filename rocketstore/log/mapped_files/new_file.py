@@ -8,9 +8,11 @@ one.
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import logging
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -22,6 +24,7 @@ from rocketstore.log.layout.disk_blocks import allocate_blocks
 from rocketstore.log.layout.ownership import file_model, inherit_owner
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.log.layout.state_files import unlink_if_there
+from rocketstore.values.arguments import SegmentFiles
 
 __all__ = ["NewFile", "raise_disk_error", "withdraw_file"]
 
@@ -65,14 +68,16 @@ class NewFile:
         model_stat: os.stat_result | None = None,
         durable: bool = True,
         reserve: Callable[[int, int], int] | None = None,
+        opens: SegmentFiles | None = None,
     ) -> NewFile:
         """A file of `size` zero bytes. It is synced; without `durable` the caller syncs it before
         `publish`.
 
         `tmp_directory` takes the temporary name if it is on the same disk. `sparse`: no blocks are
         allocated. `reserve(descriptor, size)` allocates the first blocks of a sparse file and returns
-        where they end. Owner, group and mode are those of `model_stat`, by default of the
-        directory's last file (D-09).
+        where they end. `opens` gives the descriptor of an unnamed file in place of one of ours.
+        Owner, group and mode are those of `model_stat`, by default of the directory's last file
+        (D-09).
 
         Raises:
             DiskFullError: no room. Nothing is left on disk; the same call works once there is room.
@@ -80,7 +85,10 @@ class NewFile:
         path = directory / segment_name(start_offset)
         try:
             model = file_model(directory) if model_stat is None else model_stat
-            fd, name = _open_unpublished(path, tmp_directory)
+            if opens is None:
+                fd, name = _open_unpublished(path, tmp_directory)
+            else:
+                fd, name = _given(opens, directory, size), None
         except OSError as error:
             raise_disk_error(error, path, size)
         new = cls(path, start_offset, size, fd, name)
@@ -217,6 +225,33 @@ def _open_unpublished(path: Path, tmp_directory: Path | None) -> tuple[int, str 
     if apart:
         name = directory / f"{path.name}.{os.getpid()}.{next(_counter)}"
     return syscalls.open(os.fspath(name), os.O_RDWR | os.O_CREAT | os.O_EXCL), os.fspath(name)
+
+
+def _given(opens: SegmentFiles, directory: Path, size: int) -> int:
+    """The descriptor that a user's function gives. OSError: it gives none that can become a file of
+    the store."""
+    try:
+        fd = opens(os.fspath(directory), size)
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(errno.EIO, f"segment_files raised {error!r}", os.fspath(directory)) from error
+    try:
+        found, access = os.fstat(fd), fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    except (OSError, TypeError, ValueError, OverflowError) as error:
+        raise OSError(
+            errno.EBADF, f"segment_files gave {fd!r}: no descriptor", os.fspath(directory)
+        ) from error
+    kind = (stat.S_ISREG(found.st_mode), found.st_nlink, found.st_size, access, found.st_dev)
+    if kind != (True, 0, 0, os.O_RDWR, directory.stat().st_dev):
+        syscalls.close(fd)
+        raise OSError(
+            errno.EINVAL,
+            "segment_files gave no empty regular file without a name (O_TMPFILE), open for reading "
+            "and writing, on the file system of",
+            os.fspath(directory),
+        )
+    return fd
 
 
 def _same_disk(tmp_directory: Path, directory: Path) -> bool:

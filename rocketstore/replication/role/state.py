@@ -37,9 +37,9 @@ __all__ = [
     "fenced",
     "load_state",
     "note_stopped",
-    "parted_at",
     "promoted",
     "save_state",
+    "shared_until",
 ]
 
 Role = Literal["master", "replica"]
@@ -199,24 +199,23 @@ EPOCHS_MOST: Final = 8
 
 
 def epochs_before(path: str | os.PathLike[str], place: int) -> list[list[Any]]:
-    """[id, start] of the last epochs to which what lies before `place` belongs; none of a store
-    that was no master and no replica, or whose role cannot be read."""
-    return [[one.id.hex(), one.start] for one in _epochs(path) if one.start < place][-EPOCHS_MOST:]
+    """[id, start] of the last epochs that begin at `place` or before it; none of a store that was no
+    master and no replica, or whose role cannot be read."""
+    return [[one.id.hex(), one.start] for one in _epochs(path) if one.start <= place][-EPOCHS_MOST:]
 
 
-def parted_at(
+def shared_until(
     path: str | os.PathLike[str], place: int, epochs: Iterable[tuple[str, int]]
 ) -> int | None:
-    """Where, before `place`, the history of the store leaves the one that had `epochs`. None where
-    it does not, or where that is not known."""
+    """Up to where, at most `place`, the history of the store is the one that had `epochs`. None where
+    they have no epoch in common, or where that is not known."""
     here = _epochs(path)
     starts = [one.start for one in here]
     ends = {one.id.hex(): end for one, end in zip(here, [*starts[1:], place], strict=False)}
     end = place
     for name, start in reversed(list(epochs)):
         if name in ends:
-            end = min(end, ends[name])
-            return end if end < place else None
+            return min(end, ends[name])
         end = int(start)
     return None
 

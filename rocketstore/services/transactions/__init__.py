@@ -16,6 +16,6 @@ A transaction of several messages and offsets, `Store.transaction`, has a form o
 commit_records: the record that holds all of it, and what a copy of the store does about it at its
     promotion.
 commits: appends it with its copies, stores the offsets, and finishes what a crash cut.
-new_copies: messages as the log will have them, and the room that they take.
+new_copies: what a transaction may put, and the room that it takes.
 store_transaction: what a program collects, and its end.
 """

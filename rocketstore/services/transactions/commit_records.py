@@ -30,6 +30,7 @@ __all__ = [
     "TOPIC",
     "CommitRecord",
     "commit_record_of",
+    "head_bytes",
     "name_in",
     "record_bytes",
     "store_committed_offsets",
@@ -57,14 +58,11 @@ class CommitRecord:
     copies: Sequence[Row]
     moves: Sequence[Moved]
 
-    def body(self) -> bytes:
-        parts = [HEAD.pack(MAGIC, bytes.fromhex(self.id), len(self.moves), len(self.copies))]
-        parts.append(moves_text(self.moves))
-        for topic, queue_id, flag, sys_flag, born_ms, properties, body in self.copies:
-            name, sizes = topic.encode(), (len(properties), len(body))
-            parts.append(MESSAGE.pack(len(name), queue_id, flag, sys_flag, born_ms, *sizes))
-            parts += (name, properties, body)
-        return b"".join(parts)
+
+def head_bytes(transaction_id: str, moves: Sequence[Moved], messages: int) -> bytes:
+    """What comes before the messages, which `Rows.seal` encodes."""
+    head = HEAD.pack(MAGIC, bytes.fromhex(transaction_id), len(moves), messages)
+    return head + moves_text(moves)
 
 
 def record_bytes(row: Row) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections import defaultdict, deque
+from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -31,29 +31,34 @@ from rocketstore.services.transactions.commit_records import (
     COPY_PROPERTY,
     PROGRESS_GROUP,
     TOPIC,
-    CommitRecord,
     commit_record_of,
+    head_bytes,
     name_in,
 )
-from rocketstore.services.transactions.new_copies import changing_of, records_that_end
+from rocketstore.services.transactions.new_copies import (
+    changing_of,
+    checked_writer,
+    records_that_end,
+)
 from rocketstore.services.transactions.reading import Unreadable, first_above, messages_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.message import Message
+    from rocketstore._native.put.writer import Writer
     from rocketstore.consumer import Consumer
     from rocketstore.consuming.reading import Span
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.delayed_puts import Change
     from rocketstore.log.read.unique_ids import Claim
-    from rocketstore.services.transactions.new_copies import NewCopy
-    from rocketstore.values.arguments import Row, Wait
+    from rocketstore.services.transactions.commit_records import CommitRecord
+    from rocketstore.values.arguments import Row
     from rocketstore.values.durability import Durability
 
-__all__ = ["Appended", "Commits", "add_copy", "commits_of"]
+__all__ = ["Appended", "Commits", "add_copy", "append_batch", "commits_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +66,8 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY: Final = 1000
 ID_MASK: Final = (1 << 64) - 1
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
+#: For transactions without unique ids.
+NO_CLAIMS: Final[AbstractContextManager[dict[Claim, PutResult]]] = nullcontext({})
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +96,8 @@ class Commits:
         self._unheard: dict[str, Appended] = {}
         # Ids of transactions follow each other from a number that no other open has.
         self._ids = itertools.count(int.from_bytes(os.urandom(8)))
+        # Of queues that transactions put to.
+        self._writers: dict[tuple[str, int], Writer] = {}
         self._finish()
 
     # ---- a commit ----
@@ -97,18 +106,30 @@ class Commits:
         """16 hexadecimal digits."""
         return f"{next(self._ids) & ID_MASK:016x}"
 
+    def writer(self, topic: str, queue_id: int) -> Writer:
+        """Raises MessageRejectedError and its kin for a queue that no transaction puts to."""
+        writer = None
+        if type(topic) is str and type(queue_id) is int:
+            writer = self._writers.get((topic, queue_id))
+        if writer is None:
+            writer = checked_writer(self._engine, topic, queue_id)
+            self._writers[topic, queue_id] = writer
+        return writer
+
     def append(
         self,
         transaction_id: str,
-        copies: Sequence[NewCopy],
+        rows: Rows,
+        claims: Mapping[Claim, int],
         offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]],
         changes: Sequence[Change] = (),
     ) -> Appended | None:
         """The one step that decides: from here on all of the transaction counts. A second call
         appends nothing. None: there is nothing to do, and nothing was stored.
 
-        `offsets`: by the consumer, and the topic and group that it has claimed. A message with a
-        unique id that is there already is left out. `changes`: of messages that wait.
+        `rows`: its messages, after the row of the commit record. `claims`: the row of each unique id; a
+        message whose id is there already is left out. `offsets`: by the consumer, and the topic and
+        group that it has claimed. `changes`: of messages that wait.
 
         Raises:
             StoreClosedError: a consumer has given its group back. Nothing was stored.
@@ -129,8 +150,8 @@ class Commits:
                     "outside the signal handler"
                 )
             known = self._known(transaction_id)
-            moves = list(self._moves(offsets))
-            if known is not None or not (copies or moves or changes):
+            moves = self._moves(offsets)
+            if known is not None or not (len(rows) > 1 or moves or changes):
                 return known
             self._hold(moves)
             try:
@@ -140,27 +161,25 @@ class Commits:
                             f"transaction {transaction_id}: the consumer of {key} was closed, and "
                             "the group may have another one by now; nothing was stored"
                         )
-                claims = [copy.claim for copy in copies if copy.claim is not None]
                 with self._once(claims) as first, changing_of(self._engine, changes) as changing:
-                    ended = records_that_end(transaction_id, changing)
+                    ended = [] if changing is None else records_that_end(transaction_id, changing)
                     self._unsure = True
-                    appended = self._append(transaction_id, copies, moves, first, ended)
+                    appended = self._append(transaction_id, rows, claims, moves, first, ended)
                     if changing is not None:
                         changing.done()
                     self._unheard[transaction_id] = appended
                     self._wait_for(appended)
                     self._unsure = False
-            except RocketStoreError:
-                self._unsure = False
-                raise
-            finally:
+            except BaseException as error:
+                if isinstance(error, RocketStoreError):
+                    self._unsure = False
                 self._hold()
+                raise
             return appended
 
     def stored(self, key: str) -> dict[int, int]:
         """The offsets of a group, once all that is appended is stored."""
-        topic, _, group = key.partition("@")
-        found = self._engine.offsets.get(topic, group)
+        found = dict(self._engine.offsets.row(key))
         for one in list(self._waiting):
             found.update((move.queue_id, move.now) for move in one.moves if move.key == key)
         return found
@@ -214,61 +233,57 @@ class Commits:
             self._look()
         return self._unheard.get(transaction_id)
 
-    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]]) -> Iterator[Moved]:
+    def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]]) -> list[Moved]:
         """Offsets with what is stored for them, once those before them are."""
+        moves = []
         for (consumer, key), spans in offsets.items():
             stored = self.stored(key)
             consumer._reading.check(consumer._reader, key, spans, stored)
             for queue_id, span in spans.items():
                 was = stored.get(queue_id)
                 if was != span.end:
-                    yield Moved(key, queue_id, was, span.end)
+                    moves.append(Moved(key, queue_id, was, span.end))
+        return moves
 
     def _hold(self, more: Sequence[Moved] = ()) -> None:
         """No other consumer takes a queue over that has an offset on its way."""
-        if not (more or self._engine.offsets.moving or any(one.moves for one in self._waiting)):
-            return
-        moving: dict[str, tuple[int, ...]] = defaultdict(tuple)
-        for move in (*(move for one in self._waiting for move in one.moves), *more):
-            moving[move.key] += (move.queue_id,)
-        self._engine.offsets.moving = dict(moving)
+        moving = [*more]
+        for one in self._waiting:
+            moving += one.moves
+        self._engine.offsets.moving = moving
 
-    def _once(self, claims: Sequence[Claim]) -> AbstractContextManager[dict[Claim, PutResult]]:
-        return self._engine.unique_ids.turns(claims) if claims else nullcontext({})
+    def _once(self, claims: Collection[Claim]) -> AbstractContextManager[dict[Claim, PutResult]]:
+        return self._engine.unique_ids.turns([*claims]) if claims else NO_CLAIMS
 
     def _append(
         self,
         transaction_id: str,
-        copies: Sequence[NewCopy],
+        rows: Rows,
+        claims: Mapping[Claim, int],
         moves: Sequence[Moved],
         first: dict[Claim, PutResult],
         ended: Sequence[Row],
     ) -> Appended:
         """`first`: the results of messages that are there already, which are not put again; gets those
         of the others that have a unique id."""
-        new = [copy for copy in copies if copy.claim is None or copy.claim not in first]
-        if not (new or moves or ended):  # it lasts as long as what is there
-            there = [first[copy.claim] for copy in copies if copy.claim is not None]
-            return Appended(self._next - 1, self._engine.positions.wrote, moves, there)
-        record = CommitRecord(transaction_id, [*(copy.row for copy in new), *ended], moves)
-        rows, now_ms = Rows(), self._engine.write.clock.now_ms()
-        row = (TOPIC, 0, 0, 0, now_ms, b"", record.body())
-        rows.take(self._engine.plain_writer(TOPIC, 0), row)
-        for copy in new:
-            add_copy(rows, self._engine, copy.row, copy.wait, copy.expected)
-        for row in ended:
-            add_copy(rows, self._engine, row)
-        put = rows.put("memory", None)
+        there = {row: first[claim] for claim, row in claims.items() if claim in first}
+        count = len(rows)
+        if there or ended:
+            rows = rows.chosen([row for row in range(count) if row not in there])
+            for row in ended:
+                add_copy(rows, self._engine, row)
+        if len(rows) == 1 and not moves:  # it lasts as long as what is there
+            results = [there[row] for row in range(1, count)]
+            return Appended(self._next - 1, self._engine.positions.wrote, moves, results)
+        rows.seal(head_bytes(transaction_id, moves, len(rows) - 1))
+        put = append_batch(rows)
         self._next = put.queue_offset + 1
-        given: list[PutResult] = []
-        fresh = iter(rows.results(1))
-        for copy in copies:
-            known = None if copy.claim is None else first.get(copy.claim)
-            given += itertools.islice(fresh, 1) if known is None else [known]
-        for copy, result in zip(copies, given, strict=False):
-            if copy.claim is not None:
-                first[copy.claim] = result
-        return Appended(put.queue_offset, put.end_offset, moves, given)
+        results = rows.results(1)
+        if there or ended:
+            fresh = iter(results)
+            results = [there[row] if row in there else next(fresh) for row in range(1, count)]
+        first.update((claim, results[row - 1]) for claim, row in claims.items())
+        return Appended(put.queue_offset, put.end_offset, moves, results)
 
     def _wait_for(self, appended: Appended) -> None:
         """Of several in a row without offsets, whose commits may not wait for the disk, the first
@@ -369,7 +384,7 @@ class Commits:
     # ---- parts ----
 
     def _progress(self) -> int | None:
-        return self._engine.offsets.get(TOPIC, PROGRESS_GROUP).get(0)
+        return self._engine.offsets.row(PROGRESS_KEY).get(0)
 
     def _flush(self) -> None:
         """In this thread: an open waits for no other. What is on disk is visible in any store."""
@@ -388,17 +403,16 @@ class Commits:
             )
 
 
-def add_copy(
-    rows: Rows,
-    engine: WritingEngine,
-    row: Row,
-    wait: Wait | None = None,
-    expected: int | None = None,
-) -> None:
+def add_copy(rows: Rows, engine: WritingEngine, row: Row) -> None:
     """One row more, checked as a put checks it."""
-    rows.take(engine.plain_writer(row[0], row[1]), row, wait, expected)
+    rows.take(engine.plain_writer(row[0], row[1]), row)
+
+
+def append_batch(rows: Rows) -> PutResult:
+    """The commit record and all after it, which come to the log together."""
+    return rows.put("memory", None)
 
 
 def commits_of(engine: WritingEngine) -> Commits:
     """One for each store that is open for writing; the first use finishes what a crash cut."""
-    return engine.guests.get(Commits, lambda: Commits(engine))
+    return engine.guests.made(Commits) or engine.guests.get(Commits, lambda: Commits(engine))

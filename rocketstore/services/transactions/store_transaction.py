@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from rocketstore._native.format.message import Message
+from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consumer import Consumer
 from rocketstore.consuming.reading import MOMENTS, ConsumerBusyError, Span
@@ -22,20 +22,21 @@ from rocketstore.errors import (
 )
 from rocketstore.log.queues.delayed_puts import Change
 from rocketstore.puts.put_batch import NewMessage
+from rocketstore.services.transactions.commit_records import TOPIC, record_bytes
 from rocketstore.services.transactions.commits import Appended, Commits
-from rocketstore.services.transactions.new_copies import FIELDS, NewCopy, Room, copy_of
+from rocketstore.services.transactions.new_copies import FIELDS, check_properties, check_size
 from rocketstore.values.arguments import text
 from rocketstore.values.public import public
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from rocketstore._native.append.put_result import PutResult
     from rocketstore.consuming.chosen import Upto
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.read.unique_ids import Claim
-    from rocketstore.values.arguments import Body
+    from rocketstore.values.arguments import Body, Row
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Timestamp
 
@@ -64,15 +65,16 @@ class StoreTransaction:
         self._commits = commits
         self._durability: Durability = durability
         self._id, self._begun = commits.new_id(), next(MOMENTS)
-        self._copies: list[NewCopy] = []
-        self._claims: set[Claim] = set()  # their unique ids
-        self._numbers = itertools.count()
+        # The commit record, and the messages.
+        self._rows = Rows()
+        self._rows.begin(engine.plain_writer(TOPIC, 0), self._id)
+        self._claims: dict[Claim, int] = {}  # unique ids, with the row that has each
         self._changes: list[Change] = []
+        self._held: list[int] = []  # bytes of each record that they are
         self._results: Sequence[PutResult] = ()
         self._offsets: dict[tuple[Consumer, str], dict[int, Span]] = {}
         #: Where `consume` found each consumer.
         self._found: dict[Consumer, dict[int, int]] = {}
-        self._room = Room(engine, self._id)
         self._appended: Appended | None = None
         # An append may have happened without a word.
         self._unsure = False
@@ -133,31 +135,36 @@ class StoreTransaction:
         """
         with self._one_call():
             self._check("put")
-            copy = copy_of(
-                self._engine,
-                f"{self._id}.{next(self._numbers)}",
-                topic=topic,
-                body=body,
-                queue_id=queue_id,
-                tags=tags,
-                keys=keys,
-                properties=properties,
-                flag=flag,
-                born_time=born_time,
-                shard_key=shard_key,
-                delay_level=delay_level,
-                deliver_at=deliver_at,
-                deliver_after=deliver_after,
-                expected=expected_queue_offset,
-                unique_id=unique_id,
-            )
-            if copy.claim in self._claims:
-                raise MessageRejectedError(
-                    f"unique_id = {unique_id!r}: it is in the transaction already"
+            before = len(self._rows)
+            try:
+                writer = self._commits.writer(topic, queue_id)
+                if properties is not None:
+                    check_properties(properties)
+                if unique_id is not None:
+                    claim = self._engine.unique_ids.claim(topic, unique_id)
+                    if self._claims.setdefault(claim, before) != before:
+                        raise MessageRejectedError(
+                            f"unique_id = {unique_id!r}: it is in the transaction already"
+                        )
+                self._rows.add(
+                    writer,
+                    body,
+                    tags,
+                    keys,
+                    properties,
+                    flag,
+                    born_time,
+                    shard_key,
+                    delay_level,
+                    deliver_at,
+                    deliver_after,
+                    unique_id,
+                    expected_queue_offset,
                 )
-            self._add([copy])
-            if copy.claim is not None:
-                self._claims.add(copy.claim)
+                self._check_size(len(self._rows) - before)
+            except BaseException:
+                self._take_back(before)
+                raise
 
     def put_batch(self, messages: Iterable[NewMessage]) -> None:
         """Adds messages of any topics, all or none of them.
@@ -169,20 +176,24 @@ class StoreTransaction:
         """
         with self._one_call():
             self._check("put_batch")
-            copies = []
-            for index, message in enumerate(messages):
-                if not isinstance(message, NewMessage):
-                    raise TypeError(
-                        f"messages[{index}]: expected NewMessage, not {type(message).__name__}"
-                    )
-                try:
-                    named: dict[str, Any] = {name: getattr(message, name) for name in FIELDS}
-                    name = f"{self._id}.{next(self._numbers)}"
-                    copies.append(copy_of(self._engine, name, **named))
-                except (TypeError, ValueError) as error:
-                    error.add_note(f"messages[{index}]; none was added")
-                    raise
-            self._add(copies)
+            before = len(self._rows)
+            try:
+                for index, message in enumerate(messages):
+                    if not isinstance(message, NewMessage):
+                        raise TypeError(
+                            f"messages[{index}]: expected NewMessage, not {type(message).__name__}"
+                        )
+                    try:
+                        writer = self._commits.writer(message.topic, message.queue_id)
+                        check_properties(message.properties or {})
+                        self._rows.add(writer, *[getattr(message, name) for name in FIELDS])
+                    except (TypeError, ValueError) as error:
+                        error.add_note(f"messages[{index}]; none was added")
+                        raise
+                self._check_size(len(self._rows) - before)
+            except BaseException:
+                self._take_back(before)
+                raise
 
     def cancel(self, unique_id: str) -> bool:
         """Cancels the messages that wait with this id, at the commit. False: none waits, and nothing
@@ -224,7 +235,7 @@ class StoreTransaction:
             with changing([change]) as now:
                 rows = now.rows(f"{self._id}.c")
             if rows:
-                self._room.take(rows)
+                self._check_size(len(rows), rows)
                 self._changes.append(change)
             return bool(rows)
 
@@ -259,10 +270,12 @@ class StoreTransaction:
             The errors of `Consumer.poll` and `commit_offsets`: No message was given.
         """
         with self._one_call():
-            self._begin_reading(consumer, allow_gap=allow_gap)
-            messages = consumer.poll(max_messages, timeout_s)
-            self._has_read(consumer)
-            return messages
+            self._check_consumer("consume", consumer)
+            with consumer._use():
+                self._begin_reading(consumer, allow_gap=allow_gap)
+                messages = consumer._polled(max_messages, timeout_s)
+                self._has_read(consumer)
+                return messages
 
     def commit_offsets(
         self, consumer: Consumer, upto: Upto = None, *, allow_gap: bool = False
@@ -302,36 +315,43 @@ class StoreTransaction:
                     stored.check(consumer._reader, offsets)
                 if isinstance(upto, Message):
                     spans = {n: Span(min(s.begin, s.end - 1), s.end) for n, s in spans.items()}
-                self._add_spans(consumer, spans, allow_gap=allow_gap)
+                self._add_spans(consumer, stored.key, spans, allow_gap=allow_gap)
             return {queue_id: span.end for queue_id, span in spans.items()}
 
     # Two steps of `consume`, between which an event loop reads by itself.
 
-    def _begin_reading(self, consumer: Consumer, *, allow_gap: bool) -> None:
-        """Whatever the consumer hands out from here on is read by this transaction."""
+    def _step(self, consumer: Consumer, step: Callable[..., None], **given: bool) -> None:
+        """One of them, by itself."""
         self._check_consumer("consume", consumer)
         with consumer._use():
-            consumer._group_positions()
-            positions = consumer.positions
-            here = {queue_id: Span(at, at) for queue_id, at in positions.items()}
-            self._add_spans(consumer, here, allow_gap=allow_gap)
+            step(consumer, **given)
+
+    def _begin_reading(self, consumer: Consumer, *, allow_gap: bool) -> None:
+        """Whatever the consumer hands out from here on is read by this transaction."""
+        key = consumer._group_positions().key
+        positions = consumer._reading.positions()
+        here = {queue_id: Span(at, at) for queue_id, at in positions.items()}
+        self._add_spans(consumer, key, here, allow_gap=allow_gap)
         self._found.setdefault(consumer, positions)
 
     def _has_read(self, consumer: Consumer) -> None:
-        with consumer._use():
-            spans = self._offsets[consumer, f"{consumer.topic}@{consumer.group}"]
-            for cursor in consumer._cursors:
-                begin = spans[n].begin if (n := cursor.queue_id) in spans else cursor.began
-                spans[n] = Span(begin, consumer._cursors.handed(cursor))
+        spans = self._offsets[consumer, consumer._group_positions().key]
+        for cursor in consumer._cursors:
+            begin = spans[n].begin if (n := cursor.queue_id) in spans else cursor.began
+            spans[n] = Span(begin, consumer._cursors.handed(cursor))
 
-    def _add_spans(self, consumer: Consumer, spans: dict[int, Span], *, allow_gap: bool) -> None:
-        place = (consumer, f"{consumer.topic}@{consumer.group}")
-        held = self._offsets.get(place, {})
-        added = {n: Span(0, s.end) if allow_gap else s.after(held.get(n)) for n, s in spans.items()}
-        if not consumer._reading.follows(added):
-            stored = self._commits.stored(place[1])
-            consumer._reading.check(consumer._reader, place[1], added, stored)
-        self._offsets[place] = {**held, **added}
+    def _add_spans(
+        self, consumer: Consumer, key: str, spans: dict[int, Span], *, allow_gap: bool
+    ) -> None:
+        held = self._offsets.get((consumer, key), {})
+        if held or allow_gap:
+            spans = {
+                n: Span(0, s.end) if allow_gap else s.after(held.get(n)) for n, s in spans.items()
+            }
+        if not consumer._reading.follows(spans):
+            stored = self._commits.stored(key)
+            consumer._reading.check(consumer._reader, key, spans, stored)
+        self._offsets[consumer, key] = {**held, **spans}
 
     def commit(self) -> None:
         """Ends it: all of it counts from here on. `with` does it at its end.
@@ -363,7 +383,7 @@ class StoreTransaction:
                 self._commits.wait(self._id, self._appended, self._durability)
                 self._appended = None
                 for consumer, key in self._offsets:
-                    stored = self._engine.offsets.get(*key.split("@"))
+                    stored = self._engine.offsets.row(key)
                     for cursor in consumer._cursors:
                         cursor.committed = stored.get(cursor.queue_id)
 
@@ -382,7 +402,7 @@ class StoreTransaction:
             if self._outcome == "commit":
                 raise TransactionSettledError(self._id, "commit", "rollback")
             self._outcome = "rollback"
-            self._copies.clear()
+            self._rows = Rows()
             while self._found:
                 consumer, positions = self._found.popitem()
                 try:
@@ -420,7 +440,7 @@ class StoreTransaction:
                         self.rollback()
 
     def __repr__(self) -> str:
-        state = self._outcome or f"open, {len(self._copies)} messages"
+        state = self._outcome or f"open, {len(self._rows) - 1} messages"
         return f"<rocketstore.StoreTransaction {self._id}, {state}>"
 
     def _check(self, asked: str) -> None:
@@ -441,15 +461,23 @@ class StoreTransaction:
         before, self._unsure = self._unsure, True
         try:
             self._appended = self._commits.append(
-                self._id, self._copies, self._offsets, self._changes
+                self._id, self._rows, self._claims, self._offsets, self._changes
             )
         except RocketStoreError:
             self._unsure = before  # nothing was stored by this call
             raise
         self._outcome, self._unsure = "commit", False
         self._results = () if self._appended is None else self._appended.results
-        self._copies.clear()
+        self._rows = Rows()
 
-    def _add(self, copies: Sequence[NewCopy]) -> None:
-        self._room.take([copy.row for copy in copies])
-        self._copies += copies
+    def _check_size(self, count: int, more: Iterable[Row] = ()) -> None:
+        """Raises MessageTooLargeError where it is too large since `count` messages came to it. `more` come
+        to its end."""
+        held = [*self._held, *map(record_bytes, more)]
+        check_size(self._engine, self._id, self._rows.needs(len(held), sum(held)), count)
+        self._held = held
+
+    def _take_back(self, before: int) -> None:
+        """Only the first `before` rows stay."""
+        self._rows = self._rows.chosen([*range(before)])
+        self._claims = {claim: row for claim, row in self._claims.items() if row < before}

@@ -12,8 +12,9 @@ this order:
   nothing needs any more.
 - `store_access`: locks between processes; takes the store's lock, or hands the commit over.
   `handover`: requests to the process that has the store open. `serve`: that process takes them.
+  `group_commit`: offsets that a stream has reached, by the same way.
 - `sink`: Spark's writers. `shards`, `shard_writing`, `shard_sink`: a bulk load, one new store for
   each task.
 
-It imports nothing of `spark.source`, which imports `shards` of it and no more.
+It imports nothing of `spark.source`, which imports of it `shards`, `group_commit` and `is_served`.
 """

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from rocketstore import DurabilityTimeoutError, MessageRejectedError, Store
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.sink.cleanup import discard
-from rocketstore.spark.sink.handover import Request
+from rocketstore.spark.sink.handover import AskedCommit, Request
 from rocketstore.spark.sink.journal import (
     Commit,
     Journal,
@@ -73,7 +73,7 @@ def commit(
             RS_HANDED_OVER when a process took the commit and reports nothing more: its outcome is
             open, until the same version is committed again.
     """
-    request = Request(path, writer, version, files, reuse)
+    request = Request(path, AskedCommit(writer, version, files, reuse))
     largest = max((file.largest_body for file in files), default=0)
     with coded_errors("RS_WRITE_FAILED", path):
         store = reach(path, request, lock_timeout_s, on_step, largest)

@@ -1,4 +1,5 @@
-"""Commits that are handed to the process which has the store open, and their outcome.
+"""Commits, and offsets of groups, that are handed to the process which has the store open, and
+their outcome.
 
 Under `<store>/rocketstore/sink/inbox/`, for each request:
 
@@ -7,8 +8,9 @@ Under `<store>/rocketstore/sink/inbox/`, for each request:
     <id>.taken   the owner is at work on it, and touches it now and then; it stays when the owner dies
     <id>.done    the outcome, for the asker, which removes it
 
-The journal alone decides whether frames are in the log. So a request is appended once, also when it
-is taken twice, or when its asker finishes it because the owner is gone.
+The journal alone decides whether frames are in the log, and an offset of a group never goes back.
+So a request is carried out once, also when it is taken twice, or when its asker finishes it because
+the owner is gone.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,18 @@ from rocketstore.spark.sink.journal import (
     read_state,
     sink_directory,
     staged_files,
+    whole_number,
     write_durably,
 )
 
 __all__ = [
+    "Asked",
+    "AskedCommit",
+    "AskedOffsets",
     "Request",
-    "TakenCommit",
     "give_answer",
     "inbox_directory",
+    "load_asked",
     "take",
     "waiting",
     "withdraw_files",
@@ -48,27 +54,64 @@ def inbox_directory(path: str) -> Path:
     return sink_directory(path) / "inbox"
 
 
+# ---- what is asked ----
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCommit:
+    """Staged files that are to be appended."""
+
+    writer: str
+    version: int
+    files: Sequence[Staged]
+    #: Of an asker of 0.1, which does not say it: nothing is compared.
+    reuse: str = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOffsets:
+    """Next queue offsets, by topic and queue id, that are to be stored for a group."""
+
+    group: str
+    offsets: Mapping[str, Mapping[int, int]]
+
+
+Asked = AskedCommit | AskedOffsets
+
+
+def load_asked(file: Path) -> Asked:
+    """The content of a request. Raises SparkFaceError: RS_JOURNAL_DAMAGED."""
+    with coded_damage(file):
+        found = _read(file)
+        if "group" in found:
+            offsets = {
+                str(topic): {
+                    int(queue_id): whole_number(offset) for queue_id, offset in row.items()
+                }
+                for topic, row in found["offsets"].items()
+            }
+            return AskedOffsets(str(found["group"]), offsets)
+        return AskedCommit(
+            str(found["writer"]),
+            int(found["version"]),
+            staged_files(found["files"]),
+            str(found.get("reuse", "skip")),
+        )
+
+
 # ---- the asker ----
 
 
 class Request:
-    """One commit that may be handed in; used by one thread."""
+    """What may be handed in once; used by one thread."""
 
-    def __init__(
-        self, path: str, writer: str, version: int, files: Sequence[Staged], reuse: str = "fail"
-    ) -> None:
+    def __init__(self, path: str, asked: Asked) -> None:
         directory = inbox_directory(path)
         name = uuid.uuid4().hex
         self._waiting = directory / f"{name}.json"
         self._taken = directory / f"{name}.taken"
         self._done = directory / f"{name}.done"
-        self._content = {
-            "format": 1,
-            "writer": writer,
-            "version": version,
-            "files": [asdict(file) for file in files],
-            "reuse": reuse,
-        }
+        self._content = {"format": 1, **asdict(asked)}
         #: Whether it was ever handed in.
         self.handed_in = False
 
@@ -134,29 +177,6 @@ class Request:
 # ---- the owner ----
 
 
-@dataclass(frozen=True, slots=True)
-class TakenCommit:
-    """The content of a request, as the owner reads it."""
-
-    writer: str
-    version: int
-    files: tuple[Staged, ...]
-    #: Of an asker of 0.1, which does not say it: nothing is compared.
-    reuse: str = "skip"
-
-    @classmethod
-    def load(cls, file: Path) -> TakenCommit:
-        """Raises SparkFaceError: RS_JOURNAL_DAMAGED."""
-        with coded_damage(file):
-            found = _read(file)
-            return cls(
-                str(found["writer"]),
-                int(found["version"]),
-                staged_files(found["files"]),
-                str(found.get("reuse", "skip")),
-            )
-
-
 def _read(file: Path) -> dict[str, Any]:
     found = read_state(file)
     if found is None:
@@ -198,10 +218,10 @@ def withdraw_files(path: str, files: Sequence[Staged]) -> bool:
     free = True
     for request in waiting(path):
         try:
-            asked = TakenCommit.load(request)
+            asked = load_asked(request)
         except (FileNotFoundError, SparkFaceError):
             continue
-        if names.isdisjoint(file.path for file in asked.files):
+        if isinstance(asked, AskedOffsets) or names.isdisjoint(file.path for file in asked.files):
             continue
         try:
             if request.suffix == ".taken":

@@ -1,4 +1,5 @@
-"""A store that is open for writing takes the commits of sinks in other processes.
+"""A store that is open for writing takes the commits of sinks in other processes, and the offsets of
+streams.
 
     with rocketstore.open("data/orders") as store, rocketstore.spark.serve(store):
         frame.write.format("rocketstore").mode("append").option("path", "data/orders").save()
@@ -20,7 +21,8 @@ import rocketstore
 from rocketstore import RocketStoreError, Store, StoreClosedError
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit_to
-from rocketstore.spark.sink.handover import TakenCommit, give_answer, take, waiting
+from rocketstore.spark.sink.group_commit import store_offsets
+from rocketstore.spark.sink.handover import AskedOffsets, give_answer, load_asked, take, waiting
 from rocketstore.spark.sink.store_access import Step, journal_lock, no_step
 from rocketstore.values import runs_here, start_thread, without_frames
 
@@ -35,9 +37,10 @@ RETRY_S = 0.5
 
 
 def serve(store: Store) -> StoreServer:
-    """Takes commits of sinks in other processes until it is closed; close it before the store.
+    """Takes commits of sinks in other processes, and offsets of their streams (`consumerGroup`), until
+    it is closed; close it before the store.
 
-    Each is appended once, whichever process dies meanwhile; this process may put messages, too.
+    Each commit is appended once, whichever process dies meanwhile; this process may put messages, too.
     Where a commit cannot be appended its sink gets an error, and the next one is taken.
 
     Raises:
@@ -139,7 +142,10 @@ class StoreServer:
             self._on_step(step)
 
         try:
-            asked = TakenCommit.load(taken)
+            asked = load_asked(taken)
+            if isinstance(asked, AskedOffsets):
+                store_offsets(self._store, asked.group, asked.offsets)
+                return {"appended": False}
             done = commit_to(
                 self._store,
                 self._path,

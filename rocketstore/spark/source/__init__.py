@@ -8,8 +8,10 @@ The modules that decide need no Spark, and their tests none. Read in this order:
 - `queue_offsets`: where a read begins and ends in each queue. `topic_check`: whether the topics
   exist.
 - `source`: Spark's readers. That of batches uses `pushdown` (Spark's filters as conditions), that
-  of streams `stream_progress` (how far a stream has come), `microbatch` (where a batch may end) and
-  `group_offsets` (progress as offsets of a consumer group).
+  of streams `stream_progress` (how far a stream has come), `history` (whether this is its log),
+  `microbatch` (where a batch may end) and `group_offsets` (progress as offsets of a consumer group).
+- `checkpoints`: where a checkpoint has come, for a query with a new one.
 
-Of `spark.sink` it imports `shards` only. The sink imports nothing of it.
+Of `spark.sink` it imports `shards`, and what stores the offsets of a group. The sink imports nothing
+of it.
 """

@@ -64,7 +64,7 @@ READ_NAMES = {
     "maxOffsetsPerTrigger": "streams: messages in a micro-batch",
     "minOffsetsPerTrigger": "streams: wait for so many messages, or for maxTriggerDelay",
     "maxTriggerDelay": "streams: longest wait for minOffsetsPerTrigger; default 15m",
-    "consumerGroup": "streams: publish how far they have come as offsets of this group",
+    "consumerGroup": "streams: store how far they have come as offsets of this group",
 }
 STREAM_ONLY = (
     "maxBytesPerTrigger",

@@ -3,7 +3,9 @@ offset."""
 
 from __future__ import annotations
 
+import json
 import logging
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -19,10 +21,12 @@ __all__ = [
     "asked_start",
     "between",
     "bounds_in",
+    "digest",
     "ends",
     "first_offsets",
     "needed_from",
     "next_from",
+    "next_offsets",
     "numbers_in",
     "starts",
 ]
@@ -217,14 +221,35 @@ def next_from(store: Store, topic: str, queue_id: int, begin: int) -> int:
     last messages gives their queue offsets to others."""
     low = store.min_queue_offset(topic, queue_id)
     after = store.max_queue_offset(topic, queue_id)
+    step = 1  # streams are near the end, and each look takes most of a millisecond
     while low < after:
-        middle = (low + after) // 2
+        middle = max((low + after) // 2, after - step)
         place = _physical_offset(store, topic, queue_id, middle)
         if place is not None and place < begin:
             low = middle + 1
         else:
-            after = middle
+            after, step = middle, 2 * step
     return low
+
+
+def next_offsets(store: Store, wanted: Mapping[str, Any], place: int) -> QueueOffsets:
+    """In each queue that is wanted the offset of the first message at a place of the log or after
+    it."""
+    accept = RecordFilter.of(**wanted).acceptance()
+    found: QueueOffsets = {}
+    for topic in store.topics():
+        chosen = accept is None or accept(topic)
+        for queue_id in store.queues(topic):
+            if chosen is True or (chosen is not False and queue_id in chosen):
+                row = found.setdefault(topic, {})
+                row[queue_id] = next_from(store, topic, queue_id, place)
+    return found
+
+
+def digest(offsets: QueueOffsets) -> int:
+    """Of next offsets: another one where a message came to any queue."""
+    rows = [(topic, row) for topic, queues in offsets.items() for row in queues.items() if row[1]]
+    return zlib.crc32(json.dumps(sorted(rows)).encode())
 
 
 # ---- in a stream's offset ----

@@ -76,7 +76,7 @@ class StreamReader(PartReader, DataSourceStreamReader, SupportsTriggerAvailableN
         super().__init__(options)
         self._progress: Progress | None = None
         group = options.group
-        self._group = None if group is None else GroupOffsets(options, group)
+        self._group = None if group is None else GroupOffsets(options.path, group)
 
     @property
     def progress(self) -> Progress:
@@ -99,7 +99,10 @@ class StreamReader(PartReader, DataSourceStreamReader, SupportsTriggerAvailableN
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         everything = isinstance(limit, ReadAllAvailable)
         with self._reading():
-            return self.progress.latest(start, unlimited=everything)
+            end = self.progress.latest(start, unlimited=everything)
+        if self._group is not None:
+            self._group.publish(self.progress, start)
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any]:
         with self._reading():
@@ -112,14 +115,7 @@ class StreamReader(PartReader, DataSourceStreamReader, SupportsTriggerAvailableN
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with self._reading():
             scans, bounds = self.progress.parts(start, end)
-        if self._group is not None:
-            self._group.plan(start["phys"], end["phys"], bounds)
         return [LogPartition((scan, bounds)) for scan in scans]
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Spark will not ask for anything below `end` again."""
-        if self._group is not None:
-            self._group.commit(end["phys"])
 
     def _reading(self) -> AbstractContextManager[None]:
         return coded_errors("RS_READ_FAILED", self.options.path)

@@ -1,27 +1,35 @@
 """How far a stream has come and may go: what the streaming source decides, without Spark.
 
 An offset is {"v": 1, "store": uuid, "phys": physical offset}: everything below was given out. Where
-there is a record before that place, "last" and "epochs" describe it (`not_this_history`). A stream
+there is a record before that place, "last" and "epochs" describe it (`history`). A stream
 that began with queue offsets has {"v": 2, …, "from": {topic: {queue id: first queue offset}}}: what
 the option means is settled once, when the stream begins. A queue offset that leaves out no message
 after `phys` is not listed.
+
+With a group, "queues" is a checksum of the next offset of each queue at that place. Retention removes
+what the group has consumed, and with it a blank or other topics after the place. Where the begin of
+the log has the same checksum, no message of the stream was among that.
 
 Messages that are not wanted give no micro-batch: `PassedBy` has the rule.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import rocketstore
-from rocketstore import Store, StoreReplacedError
-from rocketstore.replication import epochs_before, parted_at
-from rocketstore.scanning import record_at
-from rocketstore.scanning import record_before as before
+from rocketstore import RocketStoreError, Store, StoreReplacedError
+from rocketstore.replication import epochs_before
 from rocketstore.spark.errors import HINTS, SparkFaceError
 from rocketstore.spark.sink.shards import refuse_shards
+from rocketstore.spark.source.history import (
+    check_store,
+    not_this_history,
+    other_log,
+    record_before,
+)
 from rocketstore.spark.source.microbatch import (
     by_bytes,
     by_rows,
@@ -29,15 +37,17 @@ from rocketstore.spark.source.microbatch import (
     holds_rows,
     record_start,
 )
-from rocketstore.spark.source.options import LATEST, ReadOptions
+from rocketstore.spark.source.options import LATEST, QueueOffsets, ReadOptions
 from rocketstore.spark.source.plan import plan
 from rocketstore.spark.source.queue_offsets import (
     Bounds,
     asked_start,
     between,
     bounds_in,
+    digest,
     first_offsets,
     needed_from,
+    next_offsets,
     numbers_in,
     starts,
 )
@@ -47,7 +57,7 @@ from rocketstore.spark.stores import open_to_read, store_uuid
 if TYPE_CHECKING:
     from rocketstore import Scan
 
-__all__ = ["PassedBy", "Progress", "not_this_history"]
+__all__ = ["PassedBy", "Progress"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +78,7 @@ class Progress:
         self._seen = -1
         self._looked_at = 0.0
         self._last: tuple[int, dict[str, int] | None] = -1, None
+        self._next: tuple[int, QueueOffsets] = -1, {}
         self._passed = PassedBy(options)
         self._given_at = float("-inf")
         self._moved_at: float | None = None
@@ -77,7 +88,7 @@ class Progress:
         if self._store is not None:
             self._store.close()
             self._store = None
-            self._last = -1, None
+            self._last, self._next = (-1, None), (-1, {})
 
     def initial(self) -> dict[str, Any]:
         """Where a new query begins; a query that has a checkpoint goes on from there instead."""
@@ -160,9 +171,22 @@ class Progress:
         if first > last:
             return [], {}
         first = min(last, self._passed.after(store, self._uuid, first))
-        first = record_start(store, self._kept(first, last))
+        first = record_start(store, self._kept(start, first, last))
         bounds = self._bounds(start) or {}
         return plan(self._options, first, last, bounds), bounds
+
+    def queue_offsets(self, start: dict[str, Any]) -> QueueOffsets:
+        """Where a stream that goes on at `start` begins in each queue that it reads.
+
+        Raises:
+            SparkFaceError: as `latest`.
+        """
+        self._place(start)
+        found, bounds = self._next_offsets(self._check_history(start)), self._bounds(start) or {}
+        return {
+            topic: {n: max(at, bounds.get((topic, n), (0, 0))[0]) for n, at in row.items()}
+            for topic, row in found.items()
+        }
 
     # ---- places ----
 
@@ -209,6 +233,10 @@ class Progress:
             offset["last"] = self._last[1]
         if epochs := epochs_before(self._options.path, physical):
             offset["epochs"] = epochs
+        if self._options.group is not None:
+            # Queues that cannot be read, as without a codec of inner batches, stop no stream.
+            with contextlib.suppress(RocketStoreError, OSError, ModuleNotFoundError):
+                offset["queues"] = digest(self._next_offsets(physical))
         if bounds is not None:
             offset |= {"v": WITH_BOUNDS, "from": first_offsets(bounds)}
         return offset
@@ -228,52 +256,44 @@ class Progress:
         # An offset of an earlier release lacks them: it settled "latest" and did not note where.
         return needed_from(self._opened(), numbers_in(starting), int(offset["phys"]))
 
-    def _place(self, offset: dict[str, Any]) -> int:
+    def _place(self, offset: dict[str, Any]) -> None:
         self._opened()
         if offset.get("v") not in (VERSION, WITH_BOUNDS):
             raise SparkFaceError("RS_BAD_CHECKPOINT", f"offset {offset}: of another version")
-        # A store that RocketMQ made has no name until rocketstore first writes it.
-        if offset["store"] not in (self._uuid, ""):
-            raise SparkFaceError(
-                "RS_STORE_REPLACED",
-                f"{self._options.path} is store {self._uuid or 'without a name'}, the checkpoint "
-                f"is of {offset['store']}; start with a new checkpoint",
-            )
-        return int(offset["phys"])
+        check_store(self._options.path, self._uuid, offset)
 
     def _check_history(self, offset: dict[str, Any]) -> int:
         """The place of `offset`. Raises RS_LOG_TRUNCATED, or warns once, where the log is not the one
         in which it was made; then the place from where on it is another one, as far as that is known.
         """
-        place, end = int(offset["phys"]), self._log_end()
-        because = "the store was replaced by an older copy, or lost its end"
-        goes_on = min(place, end)
-        parted = parted_at(self._options.path, place, offset.get("epochs", ()))
-        if parted is not None:
-            why = f"has another history from {parted} on, below {place} of the checkpoint"
-            because = "what was read from there on was cut off (rocketstore/quarantine)"
-            goes_on = parted
-        elif end < place:
-            why = f"ends at {end}, below {place} of the checkpoint"
-        elif found := not_this_history(self._opened(), offset):
-            why = f"was not written up to {place} of the checkpoint in this history: {found}"
-        else:
-            return place
-        text = f"{self._options.path} {why}: {because}"
+        found = other_log(self._options.path, self._uuid, self._opened(), offset, self._log_end())
+        if found is None:
+            return int(offset["phys"])
+        text = f"{self._options.path} {found.text}"
         if self._options.fail_on_data_loss:
             raise SparkFaceError(
                 "RS_LOG_TRUNCATED", f"{text}; start with a new checkpoint{HINTS['data_loss']}"
             )
         if text not in self._warned:
             self._warned.add(text)
-            logger.warning("%s; the stream goes on at %d", text, goes_on)
-        return place if parted is None else parted
+            logger.warning("%s; the stream goes on at %d", text, found.goes_on)
+        return found.place
 
-    def _kept(self, first: int, last: int) -> int:
+    def _next_offsets(self, place: int) -> QueueOffsets:
+        if self._next[0] != place:
+            self._next = place, next_offsets(self._opened(), self._options.wanted, place)
+        return self._next[1]
+
+    def _kept(self, start: dict[str, Any], first: int, last: int) -> int:
         """`first`, or the begin of the log when what lay before it was removed."""
         begin = self._opened().begin_offset
         if first >= begin:
             return first
+        known = (
+            start.get("queues") if first >= int(start["phys"]) else None
+        )  # else of another history
+        if known is not None and known == digest(self._next_offsets(begin)):
+            return begin  # nothing but other topics and the blank at the end of a file
         lost = (
             f"[{first}, {min(begin, last)}) of {self._options.path} was removed before it was read"
         )
@@ -349,39 +369,3 @@ class PassedBy:
                 self._begin, self._end, self._uuid = begin, place, uuid
                 self._mark = {"phys": place, "last": before}
         return place, False
-
-
-# What distinguishes a place of a checkpoint from the same number in another history of its store: a
-# copy that was put back has the name of the store that it was made of, and may have grown beyond
-# the place since. So an offset carries `last`, the record before its place. Where the store is a
-# master or a replica it carries `epochs`, too: which runs of masters wrote what lies before its
-# place. A replica is cut where its master's history is another one; that place follows from both
-# lists.
-
-#: Physical offset, store time, bytes of the record, CRC-32 of the body.
-Record = dict[str, int]
-
-
-def record_before(store: Store, place: int) -> Record | None:
-    """The last record that begins below `place`; None where the log begins there, or where only
-    damage is near."""
-    return before(rocketstore.scan(store), place)
-
-
-def not_this_history(store: Store, offset: dict[str, Any]) -> str:
-    """Why this log is not the one in which the offset was made; empty where it is, and where the
-    record before its place is not kept or not known (offsets of an earlier release)."""
-    last = offset.get("last")
-    if not isinstance(last, dict) or "phys" not in last:
-        return ""
-    start = int(last["phys"])
-    if start < store.begin_offset:
-        return ""
-    if start >= store.visible_offset:
-        return f"the log ends at {store.visible_offset}, below the record at {start}"
-    found = record_at(rocketstore.scan(store), start)
-    if found is None:
-        return f"no record begins at {start} any more"
-    if found != last:
-        return f"another record is at {start}: {found}, it was {last}"
-    return ""

@@ -16,7 +16,7 @@ import rocketstore
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.handover import TakenCommit
+from rocketstore.spark.sink.handover import load_asked
 from rocketstore.spark.sink.journal import Journal, Staged, file_name, sink_directory
 from rocketstore.spark.sink.shards import shard_paths
 from tests.spark.sink.test_committer import log_of, some_bodies
@@ -99,7 +99,7 @@ def test_numbers_and_names_are_checked(root: Path, fields: dict[str, Any]) -> No
     if "files" in fields:
         request.write_text(pending(**fields))
         with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
-            TakenCommit.load(request)
+            load_asked(request)
 
 
 def deep(path: Path) -> None:

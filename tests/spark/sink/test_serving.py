@@ -18,7 +18,13 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink import store_access
 from rocketstore.spark.sink.cleanup import abandon, remove_orphans
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.handover import Request, inbox_directory, take, waiting
+from rocketstore.spark.sink.handover import (
+    AskedCommit,
+    Request,
+    inbox_directory,
+    take,
+    waiting,
+)
 from rocketstore.spark.sink.journal import Journal, sink_directory
 from rocketstore.spark.sink.serve import StoreServer
 from rocketstore.spark.sink.store_access import is_served, journal_lock
@@ -159,7 +165,7 @@ def test_a_request_that_is_handed_in_twice(root: Path, rng: random.Random) -> No
     """The same files under two names, as when a directory is restored."""
     bodies = some_bodies(rng, "a", 40)
     staged = [stage_bodies(root, "1", bodies)]
-    requests = [Request(str(root), "query", 0, staged) for _ in range(2)]
+    requests = [Request(str(root), AskedCommit("query", 0, staged)) for _ in range(2)]
     for request in requests:
         request.hand_in()
     with rocketstore.open(root, durability="os") as store, serve(store):
@@ -189,7 +195,7 @@ def test_what_is_not_taken_in_time_is_withdrawn(root: Path) -> None:
 def test_what_was_taken_is_not_withdrawn(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However late it is; an owner that shows no sign of life is given up, the frames are not."""
     staged = [stage_bodies(root, "1", [b"a"])]
-    request = Request(str(root), "query", 0, staged)
+    request = Request(str(root), AskedCommit("query", 0, staged))
     request.hand_in()
     [file] = waiting(str(root))
     assert take(file) is not None and take(file) is None
@@ -326,7 +332,7 @@ def test_a_write_that_is_given_up_keeps_what_was_begun(root: Path, rng: random.R
     abandon(str(root), staged)
     assert not commit(str(root), "query", 0, [stage_bodies(root, "2", bodies)])
     unasked = [stage_bodies(root, "3", [b"b"])]
-    Request(str(root), "query", 1, unasked).hand_in()
+    Request(str(root), AskedCommit("query", 1, unasked)).hand_in()
     abandon(str(root), unasked)
     assert left_in(inbox_directory(str(root))) == [] and not Path(unasked[0].path).exists()
     check(root, bodies, 0)

@@ -16,7 +16,7 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink import cleanup
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.handover import Request, TakenCommit
+from rocketstore.spark.sink.handover import AskedCommit, Request, load_asked
 from rocketstore.spark.sink.journal import (
     TOPICS_MAX,
     Journal,
@@ -112,14 +112,14 @@ def test_a_journal_of_0_1_and_many_topics(root: Path) -> None:
 
 
 def test_a_commit_that_is_handed_over_says_it(root: Path) -> None:
-    request = Request(str(root), "job", 7, [], "retry")
+    request = Request(str(root), AskedCommit("job", 7, [], "retry"))
     request.hand_in()
     [file] = (sink_directory(root) / "inbox").iterdir()
-    assert TakenCommit.load(file).reuse == "retry"
+    assert load_asked(file).reuse == "retry"
     content = json.loads(file.read_text())
     del content["reuse"]
     file.write_text(json.dumps(content))
-    assert TakenCommit.load(file).reuse == "skip"
+    assert load_asked(file).reuse == "skip"
 
 
 def test_shards(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 import rocketstore
-from rocketstore.spark.source.group_offsets import GroupOffsets
 from rocketstore.spark.source.options import ReadOptions
+from rocketstore.spark.source.stream_progress import Progress
 from rocketstore.tools import repair
 from tests.spark.reading import everything, make_store, rows_of
 from tests.spark.source.test_source import numbers, read_all, warnings
@@ -94,11 +94,9 @@ def test_offsets_of_a_group_come_from_messages(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path, durability="os") as store:
         store.writer("t", queue_id=0).put(b"x")
         store.put_message("hidden", b"x", sys_flag=PREPARED)
-        end = store.visible_offset
-    options = ReadOptions.parse({"path": str(tmp_path)}, stream=True)
-    group = GroupOffsets(options, "g")
-    group._count(0, end, {})
-    assert group._next == {("t", 0): 1}
+    stream = Progress(ReadOptions.parse({"path": str(tmp_path)}, stream=True))
+    assert stream.queue_offsets(stream.end()) == {"t": {0: 1}}
+    stream.close()
 
 
 def test_a_long_list_of_damage_is_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from rocketstore.log.layout import identity
 from rocketstore.log.layout.paths import StoreLayout
+from rocketstore.replication import promote
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.source.stream_progress import Progress
 from tests.replication.copies import caught_up, open_copy, open_master
@@ -185,3 +186,63 @@ def test_new_runs_of_a_master_are_no_cut(roots: tuple[Path, Path]) -> None:
     end, found = batch(progress(master), start)
     assert found == [b"C0", b"C1", b"C2"]
     assert "epochs" not in end
+
+
+def uuid_of(root: Path) -> str:
+    return str(progress(root).end()["store"])
+
+
+@pytest.mark.parametrize("promoted", [True, False])
+def test_a_checkpoint_of_the_master_goes_on_at_a_copy(
+    roots: tuple[Path, Path], promoted: bool
+) -> None:
+    """The copy has all of it: nothing is read twice, a micro-batch that was planned there is repeated."""
+    master, copy = roots
+    put_and_copy(master, copy, b"C0", b"C1")
+    begin = progress(master, startingOffsets="earliest").initial()
+    start, _ = batch(progress(master), begin)
+    assert bodies(progress(copy), begin, start) == [*(b"A%d" % i for i in range(10)), b"C0", b"C1"]
+    if promoted:
+        promote(copy)
+        put(copy, "t", b"P0", b"P1")
+    end, found = batch(progress(copy), start)
+    assert found == [b"P0", b"P1"] * promoted
+    assert (end["store"] == uuid_of(copy) != start["store"]) or not promoted
+    assert batch(progress(copy), end) == (end, [])
+
+
+@pytest.mark.parametrize("promoted", [True, False])
+def test_what_a_copy_lacks_is_named(
+    roots: tuple[Path, Path], promoted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    master, copy = roots
+    put_and_copy(master, copy, b"C0")
+    place = progress(copy).end()["phys"]
+    put(master, "t", b"C1", b"C2")
+    start, _ = batch(progress(master), progress(master, startingOffsets="earliest").initial())
+    if promoted:
+        promote(copy)
+        put(copy, "t", b"P0", b"P1", b"P2")
+    epoch, began = start["epochs"][-1]
+    with pytest.raises(SparkFaceError, match="RS_LOG_TRUNCATED") as caught:
+        progress(copy).latest(start)
+    lost = f"[{place}, {start['phys']}) of store {start['store']}"
+    assert f"{lost}, the end of its epoch {epoch} from {began}, never came" in str(caught.value)
+    lossy = progress(copy, failOnDataLoss="false")
+    assert batch(lossy, start)[1] == [b"P0", b"P1", b"P2"] * promoted
+    assert f"the stream goes on at {place}" in caplog.text
+
+
+def test_a_checkpoint_of_another_history(roots: tuple[Path, Path], tmp_path: Path) -> None:
+    master, copy = roots
+    start, _ = batch(progress(master), progress(master, startingOffsets="earliest").initial())
+    alone = tmp_path / "alone"
+    put(alone, "t", b"x")
+    epoch, began = start["epochs"][-1]
+    for options in ({}, {"failOnDataLoss": "false"}):
+        with pytest.raises(SparkFaceError, match="RS_STORE_REPLACED") as caught:
+            progress(alone, **options).latest(start)
+        for said in (uuid_of(alone), start["store"], f"{epoch} from {began}"):
+            assert said in str(caught.value)
+        with pytest.raises(SparkFaceError, match="RS_STORE_REPLACED.*it has no epoch"):
+            progress(copy, **options).latest(progress(alone).end())

@@ -173,9 +173,9 @@ def test_jobs_and_groups_count_messages(tmp_path: Path) -> None:
     [row] = [row for row in rows if row[0] == TOPIC]
     assert row[3:5] == (len(mine), sum(m.size for m in mine))
     assert row[-2:] == (0, len(mine) - 1)
-    group = GroupOffsets(ReadOptions.parse({"path": str(tmp_path / "s")}, stream=True), "g")
-    group._count(0, rocketstore.scan(tmp_path / "s").end_offset, {})
-    assert group._next[TOPIC, 0] == len(mine)
+    stream = Progress(ReadOptions.parse({"path": str(tmp_path / "s")}, stream=True))
+    assert stream.queue_offsets(stream.end())[TOPIC] == {0: len(mine)}
+    stream.close()
 
 
 def test_a_group_without_a_codec_stops_no_stream(
@@ -188,12 +188,12 @@ def test_a_group_without_a_codec_stops_no_stream(
         raise ModuleNotFoundError("no module of this kind of compression")
 
     monkeypatch.setattr("rocketstore.log.read.batch_reader.decompress", decompress)
-    group = GroupOffsets(ReadOptions.parse({"path": str(tmp_path)}, stream=True), "g")
-    end = rocketstore.scan(tmp_path).end_offset
-    group.plan(0, end, {})
+    options = ReadOptions.parse({"path": str(tmp_path), "consumerGroup": "g"}, stream=True)
+    stream = Progress(options)
     with caplog.at_level(logging.WARNING):
-        group.commit(end)
-    assert "are not published" in caplog.text and "kind of compression" in caplog.text
+        GroupOffsets(options.path, "g").publish(stream, stream.end())
+    stream.close()
+    assert "are not stored" in caplog.text and "kind of compression" in caplog.text
 
 
 def test_exports_hold_messages(tmp_path: Path) -> None:
