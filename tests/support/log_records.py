@@ -1,10 +1,12 @@
-"""Records as they stand in the log, without the time at which they were stored."""
+"""Records as they stand in the log, without the time at which they were stored; and what a record is, in a word."""
 
 from __future__ import annotations
 
 import rocketstore
+from rocketstore._native.format import codec
+from rocketstore.errors import CorruptRecordError
 
-__all__ = ["records"]
+__all__ = ["judge_record", "records"]
 
 STORED_AT = slice(56, 64)  # of records with IPv4 hosts (format.md 2)
 
@@ -19,3 +21,11 @@ def records(store: rocketstore.Store) -> list[bytes]:
             record[STORED_AT] = bytes(8)
             found.append(bytes(record))
     return found
+
+
+def judge_record(data: bytes, physical_offset: int = -1) -> tuple[str, int]:
+    """(reason, size) of what `data` begins with: "ok" of a record, and -1 of what is none and no blank."""
+    try:
+        return "ok", codec.decode_record(data, physical_offset)["total_size"]
+    except CorruptRecordError as error:
+        return error.reason, int.from_bytes(data[:4]) if error.reason == "blank" else -1

@@ -21,6 +21,7 @@ from rocketstore.errors import (
     PropertiesTooLargeError,
     RocketStoreError,
 )
+from tests.support.log_records import judge_record
 
 pytestmark = pytest.mark.quick
 
@@ -91,7 +92,7 @@ def test_bodies_of_every_length_are_copied_and_summed(rng: random.Random) -> Non
 def test_bytes_behind_a_record_do_not_matter(message: dict[str, Any], behind: bytes) -> None:
     record = codec.encode_record(**message)
     assert codec.decode_record(record + behind) == codec.decode_record(record)
-    assert codec.judge_record(record + behind) == ("ok", len(record))
+    assert judge_record(record + behind) == ("ok", len(record))
 
 
 @pytest.mark.parametrize("topic", ["T", "w" * 255])
@@ -107,7 +108,7 @@ def test_every_truncation_is_refused(topic: str, host: str, record_crc: bool) ->
         record_crc=record_crc,
     )
     for size in range(len(record)):
-        assert codec.judge_record(record[:size]) == ("truncated", -1), size
+        assert judge_record(record[:size]) == ("truncated", -1), size
         with pytest.raises(CorruptRecordError, match="truncated"):
             codec.decode_record(record[:size])
 
@@ -117,7 +118,7 @@ def test_any_changed_bit_in_front_of_a_record_crc_is_noticed() -> None:
     for bit in range(8 * (len(record) - 20)):
         changed = bytearray(record)
         changed[bit // 8] ^= 1 << bit % 8
-        assert codec.judge_record(bytes(changed))[0] != "ok", bit
+        assert judge_record(bytes(changed))[0] != "ok", bit
 
 
 def test_a_changed_digit_of_a_record_crc_is_noticed() -> None:
@@ -125,7 +126,7 @@ def test_a_changed_digit_of_a_record_crc_is_noticed() -> None:
     for bit in range(8 * (len(record) - 11), 8 * (len(record) - 1)):
         changed = bytearray(record)
         changed[bit // 8] ^= 1 << bit % 8
-        assert codec.judge_record(bytes(changed)) == ("record crc", -1), bit
+        assert judge_record(bytes(changed)) == ("record crc", -1), bit
 
 
 def test_a_changed_name_or_separator_of_a_record_crc_is_noticed() -> None:
@@ -135,26 +136,26 @@ def test_a_changed_name_or_separator_of_a_record_crc_is_noticed() -> None:
         for mask in (1, 2, 0x80, 0xFF):
             changed = bytearray(record)
             changed[position] ^= mask
-            assert codec.judge_record(bytes(changed)) == ("record crc", -1), (position, mask)
+            assert judge_record(bytes(changed)) == ("record crc", -1), (position, mask)
 
 
 def test_a_property_that_ends_in_ten_digits_is_no_record_crc() -> None:
     text = b"number\x010123456789\x02"
     record = codec.encode_record(**PLAIN, properties=text)
-    assert codec.judge_record(record) == ("ok", len(record))
+    assert judge_record(record) == ("ok", len(record))
 
 
 def test_without_a_record_crc_the_body_is_protected(rng: random.Random) -> None:
     """S000-22 S001-06: the body CRC is stored and verified."""
     record = bytearray(codec.encode_record(**PLAIN))
     record[88 + rng.randrange(5)] ^= 1 << rng.randrange(8)
-    assert codec.judge_record(bytes(record)) == ("body crc", -1)
+    assert judge_record(bytes(record)) == ("body crc", -1)
     assert codec.decode_record(bytes(record), verify=False)["body"] != b"hello"
 
 
 @given(data=st.binary(max_size=300))
 def test_no_bytes_crash_the_decoder(data: bytes) -> None:
-    name, size = codec.judge_record(data)
+    name, size = judge_record(data)
     assert name in status.STATUS_NAMES
     if name not in ("ok", "blank"):
         assert size == -1
@@ -170,7 +171,7 @@ def test_what_passes_after_any_change_still_adds_up(
     record = bytearray(codec.encode_record(**message))
     for position, value in changes:
         record[position % len(record)] = value
-    name, size = codec.judge_record(bytes(record))
+    name, size = judge_record(bytes(record))
     if name != "ok":
         return
     decoded = codec.decode_record(bytes(record))
@@ -219,7 +220,7 @@ def edited(position: int, value: bytes, **message: Any) -> bytes:
     ],
 )
 def test_the_first_rule_broken_is_named(name: str, data: bytes) -> None:
-    assert codec.judge_record(data, 4096) == (name, -1)
+    assert judge_record(data, 4096) == (name, -1)
     with pytest.raises(CorruptRecordError) as caught:
         codec.decode_record(data, 4096)
     assert (caught.value.physical_offset, caught.value.reason) == (4096, name)
@@ -228,22 +229,22 @@ def test_the_first_rule_broken_is_named(name: str, data: bytes) -> None:
 def test_a_v2_topic_length_is_a_signed_number_of_two_bytes() -> None:
     record = bytearray(codec.encode_record(topic="w" * 200, body=b""))
     record[88:90] = b"\x80\x00"
-    assert codec.judge_record(bytes(record))[0] == "topic"
+    assert judge_record(bytes(record))[0] == "topic"
     record[88:90] = b"\x00\x00"
-    assert codec.judge_record(bytes(record))[0] == "topic"
+    assert judge_record(bytes(record))[0] == "topic"
 
 
 def test_a_properties_length_with_the_top_bit_is_refused_even_if_the_bytes_are_there() -> None:
     record = bytearray(codec.encode_record(**PLAIN)[:-2] + b"\x80\x00" + bytes(0x8000))
     record[:4] = len(record).to_bytes(4, "big")
-    assert codec.judge_record(bytes(record)) == ("properties", -1)
+    assert judge_record(bytes(record)) == ("properties", -1)
 
 
 def test_a_blank_is_known_by_its_magic_whatever_its_length_says() -> None:
     """S000-20 S001-23."""
     for size in (8, 64, 0, 0xFFFFFFFF):
         blank = size.to_bytes(4, "big") + b"\xcb\xd4\x31\x94"
-        assert codec.judge_record(blank) == ("blank", size)
+        assert judge_record(blank) == ("blank", size)
         with pytest.raises(CorruptRecordError, match="blank"):
             codec.decode_record(blank)
 
@@ -252,7 +253,7 @@ def test_the_crc_of_an_empty_body_is_not_checked() -> None:
     """Q-13."""
     record = bytearray(codec.encode_record(topic="T", body=b""))
     record[8:12] = b"\0\0\0\1"
-    assert codec.judge_record(bytes(record))[0] == "ok"
+    assert judge_record(bytes(record))[0] == "ok"
 
 
 def test_the_physical_offset_is_compared_only_when_asked() -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from rocketstore.log.commitlog.running_flags import Reason, RunningFlags
 
-#: reason: value, blocks put, blocks get, blocks consume queue write (semantics 13.6)
+#: reason: value, blocks put, blocks get (semantics 13.6)
 TABLE = {
-    Reason.NOT_READABLE: (1, False, True, False),
-    Reason.NOT_WRITEABLE: (2, True, False, True),
-    Reason.WRITE_LOGICS_QUEUE_ERROR: (4, True, False, True),
-    Reason.WRITE_INDEX_FILE_ERROR: (8, True, False, True),
-    Reason.DISK_FULL: (16, True, False, False),
-    Reason.FENCED: (32, True, False, False),
-    Reason.LOGIC_DISK_FULL: (64, True, False, True),
+    Reason.NOT_READABLE: (1, False, True),
+    Reason.NOT_WRITEABLE: (2, True, False),
+    Reason.WRITE_LOGICS_QUEUE_ERROR: (4, True, False),
+    Reason.WRITE_INDEX_FILE_ERROR: (8, True, False),
+    Reason.DISK_FULL: (16, True, False),
+    Reason.FENCED: (32, True, False),
+    Reason.LOGIC_DISK_FULL: (64, True, False),
 }
 
 
@@ -29,14 +29,13 @@ def flags() -> RunningFlags:
 
 @pytest.mark.parametrize("reason", TABLE)
 def test_each_reason_blocks_what_the_table_says(reason: Reason, flags: RunningFlags) -> None:
-    value, blocks_put, blocks_get, blocks_queue = TABLE[reason]
-    assert (flags.writeable, flags.readable, flags.queue_writeable) == (True, True, True)
+    value, blocks_put, blocks_get = TABLE[reason]
+    assert (flags.writeable, flags.readable) == (True, True)
     assert flags.set(reason, "because") is False
     assert flags.bits == value
     assert flags.is_set(reason)
     assert flags.writeable is not blocks_put
     assert flags.readable is not blocks_get
-    assert flags.queue_writeable is not blocks_queue
 
 
 def test_the_table_has_every_reason() -> None:

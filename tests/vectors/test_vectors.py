@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.log_records import judge_record
 from rocketstore._native.format import codec
 from rocketstore.errors import CorruptRecordError
 from tests.support.paths import TESTS
@@ -222,7 +223,7 @@ JUDGED = {
 def test_a_bad_record_is_judged_by_the_first_rule_it_breaks(row: dict[str, Any]) -> None:
     """S001-24 S001-25: a size for what is whole, none for anything else."""
     data = bytes.fromhex(row["hex"])
-    name, size = codec.judge_record(data)
+    name, size = judge_record(data)
     assert name == JUDGED[row["id"]]
     assert size == (len(data) if name in ("ok", "blank") else -1)
     if row["id"] != "delay_not_a_number":
@@ -269,7 +270,7 @@ def walk(log: bytes, start: int) -> tuple[list[int], str, int]:
     offsets: list[int] = []
     position = 0
     while True:
-        name, size = codec.judge_record(log[position:], start + position)
+        name, size = judge_record(log[position:], start + position)
         if name != "ok":
             return offsets, name, start + position
         offsets.append(start + position)

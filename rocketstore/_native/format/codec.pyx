@@ -9,14 +9,14 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.string cimport memcpy
 
 from rocketstore._native.format.csrc cimport (
-    RS_BLANK, RS_OK, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_crc32, rs_crc32_kernel, rs_crc32c,
+    RS_OK, RS_VERIFY_BODY_CRC, RS_VERIFY_RECORD_CRC, rs_crc32, rs_crc32_kernel, rs_crc32c,
     rs_host, rs_java_hash, rs_load32s, rs_message, rs_message_id_encode, rs_properties_walk,
     rs_property_check, rs_property_next, rs_property_walk, rs_record, rs_record_born_host,
     rs_record_check, rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish,
-    rs_record_size, rs_record_store_host, rs_record_verify, rs_span, rs_status, rs_store32s,
+    rs_record_size, rs_record_store_host, rs_record_verify, rs_span, rs_store32s,
     rs_tags_code,
 )
-from rocketstore._native.format.status cimport check, status_text
+from rocketstore._native.format.status cimport check
 
 import ipaddress
 
@@ -301,17 +301,6 @@ def decode_record(bytes data not None, int64_t physical_offset=-1, bint verify=T
         "record_crc": number if rs_record_crc_find(&record, &number) else None,
         "message_id": host_message_id(rs_record_store_host(&record), record.physical_offset),
     }
-
-
-def judge_record(bytes data not None, int64_t physical_offset=-1):
-    """(status name, size) of what `data` begins with; both checksums count, the size of what is
-    neither a record nor a blank is -1."""
-    cdef rs_record record
-    cdef rs_status status = rs_record_decode(data, <size_t>len(data), &record)
-    if status == RS_OK:
-        status = rs_record_verify(
-            &record, physical_offset, RS_VERIFY_BODY_CRC | RS_VERIFY_RECORD_CRC, BEST)
-    return status_text(status), record.size if status in (RS_OK, RS_BLANK) else -1
 
 
 cdef str host_message_id(rs_span store_host, int64_t physical_offset):

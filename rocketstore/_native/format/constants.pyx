@@ -28,7 +28,6 @@ cdef extern from "rs_format.h":
         RS_CHECKPOINT_FILE_SIZE
         RS_OWN_CHECKPOINT_FILE_SIZE
         RS_OWN_SLOT_STRIDE
-        RS_POSITIONS_PAGE_SIZE
 
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = RS_MAGIC_V1, RS_MAGIC_V2, RS_MAGIC_BLANK
 #: The magic of a blank as it lies in the file, MAGIC_AT bytes after where the blank or record begins.
@@ -54,5 +53,3 @@ INDEX_HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES = (
 #: RocketMQ's checkpoint; ours, and the distance of its slots.
 CHECKPOINT_BYTES = RS_CHECKPOINT_FILE_SIZE
 OWN_CHECKPOINT_BYTES, OWN_SLOT_STRIDE = RS_OWN_CHECKPOINT_FILE_SIZE, RS_OWN_SLOT_STRIDE
-#: The page of positions that processes share.
-POSITIONS_PAGE_BYTES = RS_POSITIONS_PAGE_SIZE

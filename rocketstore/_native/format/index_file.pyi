@@ -3,7 +3,6 @@ from typing import Self, final
 from rocketstore._native.os.mapped_file import MappedFile
 
 HEADER_SIZE: int
-ENTRIES_MAX: int
 SLOTS_MAX: int
 
 def file_size(slots: int, entries: int) -> int: ...

@@ -41,7 +41,6 @@ import io
 from rocketstore.errors import ReadFailedError
 
 HEADER_SIZE = RS_INDEX_HEADER_SIZE
-ENTRIES_MAX = RS_INDEX_ENTRIES_MAX
 SLOTS_MAX = RS_INDEX_SLOTS_MAX
 
 

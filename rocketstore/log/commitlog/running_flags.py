@@ -30,8 +30,6 @@ class Reason(enum.IntFlag):
 
 _BLOCKS_PUT: Final = int(~Reason.NOT_READABLE & Reason(127))
 _BLOCKS_GET: Final = int(Reason.NOT_READABLE)
-#: A full disk of the log does not stop its derived files from catching up.
-_BLOCKS_QUEUE_WRITE: Final = _BLOCKS_PUT & ~int(Reason.DISK_FULL | Reason.FENCED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +79,6 @@ class RunningFlags:
     @property
     def writeable(self) -> bool:
         return not self._bits & _BLOCKS_PUT
-
-    @property
-    def queue_writeable(self) -> bool:
-        """Whether consume queues may get units."""
-        return not self._bits & _BLOCKS_QUEUE_WRITE
 
     def is_set(self, reason: Reason) -> bool:
         return bool(self._bits & reason)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rocketstore import tools
-from rocketstore._native.format.codec import judge_record, tags_code
+from rocketstore._native.format.codec import tags_code
 from rocketstore.cli import exit_codes
 from tests.cli.conftest import Invoke, invoke
+from tests.support.log_records import judge_record
 from tests.support.made_store import MadeStore
 from tests.support.small_store import SMALL, open_small
 from tests.vectors.encoders import Message, encode
