@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import rocketstore
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import FlagReason
 from rocketstore.metrics import StoreCollector
 from rocketstore.replication import Master, Replica
 from tests.support.small_store import open_small
@@ -131,16 +131,16 @@ def test_a_closed_store_says_that_and_nothing_else(tmp_path: Path) -> None:
 def test_flags_are_told(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "s") as store:
         assert not any(name == "blocked" for name, _ in scraped({"s": store}))
-        store.flags.set(Reason.DISK_FULL, "no room")
+        store.flags.set(FlagReason.DISK_FULL, "no room")
         assert value(scraped({"s": store}), "blocked", store="s", reason="DISK_FULL") == 1
-        store.flags.clear(Reason.DISK_FULL)
+        store.flags.clear(FlagReason.DISK_FULL)
 
 
 def test_a_store_that_takes_no_reads_hides_nothing_else(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "a") as store, rocketstore.open(tmp_path / "b") as other:
         for each in (store, other):
             each.writer("orders").put(b"x")
-        store.flags.set(Reason.NOT_READABLE, "a broken disk")
+        store.flags.set(FlagReason.NOT_READABLE, "a broken disk")
         found = scraped({"a": store, "b": other})
     assert value(found, "blocked", store="a", reason="NOT_READABLE") == 1
     assert value(found, "open", store="a") == 1

@@ -51,6 +51,7 @@ SAVE_EVERY: Final = 1000
 RECORD_ROOM: Final = 160
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that is neither committed nor rolled back.
@@ -70,6 +71,7 @@ class OpenTransaction:
     error: CorruptRecordError | ReadFailedError | None = None
 
 
+@public
 class Transaction:
     """A prepared message. Any thread may commit it or roll it back."""
 
@@ -79,11 +81,19 @@ class Transaction:
         self.unique_id: Final = unique_id
 
     def commit(self, durability: Durability | None = None) -> int:
-        """Puts the message into its topic; as `Transactions.commit`."""
+        """Puts the message into its topic.
+
+        Raises:
+            RocketStoreError: As `Transactions.commit`.
+        """
         return self._owner.commit(self.id, durability)
 
     def rollback(self, durability: Durability | None = None) -> None:
-        """The message is never delivered; as `Transactions.rollback`."""
+        """Ends it: the message is never delivered.
+
+        Raises:
+            RocketStoreError: As `Transactions.rollback`.
+        """
         self._owner.rollback(self.id, durability)
 
     def __repr__(self) -> str:
