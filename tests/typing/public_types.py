@@ -79,6 +79,8 @@ except rocketstore.OffsetOutOfRangeError as error:
 async def in_a_loop(loop: rocketstore.aio.Store) -> None:
     stored = await loop.put_message("orders", b"a", flag=1)
     reveal_type(stored)  # rocketstore._native.append.put_result.PutResult
+    found = await loop.query("orders", "a")
+    reveal_type(found)  # list[rocketstore._native.format.message.Message]
     await loop.put_message("orders", b"a", flags=1)  # type: ignore[call-arg]
     await loop.put_message("orders", b"a", queue_id="1")  # type: ignore[arg-type]
     await loop.configure(flush_intervall_ms=1)  # type: ignore[call-arg]

@@ -26,7 +26,6 @@ from rocketstore.services.delay.delayed_message import (
     delayed,
     looked_at,
     message_at,
-    time_of,
 )
 from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
@@ -36,7 +35,7 @@ from rocketstore.services.delay.timers import Timers, cancel, found, reschedule,
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.arguments import text
 from rocketstore.values.public import public
-from rocketstore.values.timestamps import timestamp_ms
+from rocketstore.values.timestamps import moment_of, timestamp_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,7 +168,7 @@ class Delayed:
             due_ms = queue.due_ms(at) if at < maximum else None
             if due_ms is not None:
                 due.append(due_ms)
-        return time_of(min(due)) if due else None
+        return moment_of(min(due)) if due else None
 
     @property
     def undelivered(self) -> list[tuple[int, int, Exception | None]]:
