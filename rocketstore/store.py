@@ -297,7 +297,8 @@ class Store:
         Args:
             queue_id, queue_ids: One queue, or some. None: all of the topic, those to come included.
             group: Start at the offsets that this group committed, and own them while open. In
-                mode "r" the consumer owns nothing, and `commit` raises StoreReadOnlyError.
+                mode "r" the consumer owns nothing: each gets all messages, a warning of the
+                logger says so, and `commit` raises StoreReadOnlyError.
             offset: Where to start without them: "earliest", "latest", or an offset of one queue.
             when: Instead of `offset`: start at the first message stored at this time or later.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from rocketstore.consuming.commit_journal import journal_stamp
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FollowerOffsets"]
 
+logger = logging.getLogger(__name__)
+
 
 class FollowerOffsets(ConsumerOffsets):
     """The table of a store that another process may write: read again when its file is another
@@ -22,6 +25,7 @@ class FollowerOffsets(ConsumerOffsets):
     def __init__(self, layout: StoreLayout) -> None:
         super().__init__(layout, read_only=True)
         self._seen: tuple[object, ...] | None = None
+        self._unshared: set[str] = set()  # groups that the program's log has named
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         self.look()
@@ -30,6 +34,18 @@ class FollowerOffsets(ConsumerOffsets):
     def groups(self, topic: str | None = None) -> tuple[str, ...]:
         self.look()
         return super().groups(topic)
+
+    def warn_of(self, topic: str, group: str) -> None:
+        if group not in self._unshared:
+            self._unshared.add(group)
+            logger.warning(
+                "%s: group %s is not shared with mode='r': each such consumer begins at its "
+                "offsets, reads all messages and cannot commit; keep `positions`, or consume in "
+                "the process that writes",
+                self._layout.root,
+                group,
+            )
+        super().warn_of(topic, group)
 
     def look(self) -> None:
         """A writer replaces the file; RocketMQ moves it away before it puts the next one there."""
