@@ -15,11 +15,7 @@ from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import (
-    ReplicaStoreError,
-    StoreReadOnlyError,
-    StoreReplacedError,
-)
+from rocketstore.errors import ReplicaStoreError, StoreReadOnlyError, StoreReplacedError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.read.query import answers_of, key_query
 from rocketstore.log.read.time_search import Boundary
@@ -29,7 +25,7 @@ from rocketstore.values.arguments import one_of, text, whole_number
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
 from rocketstore.values.public import public
-from rocketstore.values.reserved_names import RESERVED_PROPERTIES
+from rocketstore.values.reserved_names import RESERVED_PROPERTIES, is_system_group, is_system_topic
 from rocketstore.values.timestamps import Timestamp, timestamp_ms
 from rocketstore.writer import Writer
 
@@ -410,14 +406,18 @@ class Store:
 
     # ---- facts ----
 
-    def topics(self) -> list[str]:
-        """Gives the names of all topics with a consume queue, sorted, system topics included.
+    def topics(self, *, system: bool = False) -> list[str]:
+        """Gives the names of the topics with a consume queue, sorted.
+
+        Args:
+            system: Whether topics that services use themselves are among them.
 
         Raises:
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
             StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
-        return sorted(set(self._open().reader.source.topics()))
+        found = self._open().reader.source.topics()
+        return sorted({topic for topic in found if system or not is_system_topic(topic)})
 
     def queues(self, topic: str) -> list[int]:
         """Gives the queue ids of `topic`, sorted; none for a topic that does not exist.
@@ -428,15 +428,19 @@ class Store:
         """
         return sorted(self._open().reader.source.queues(text("topic", topic)))
 
-    def groups(self, topic: str | None = None) -> list[str]:
+    def groups(self, topic: str | None = None, *, system: bool = False) -> list[str]:
         """Gives the names of the consumer groups with stored offsets, sorted; of `topic`, or of
         any.
+
+        Args:
+            system: Whether groups that services use themselves are among them.
 
         Raises:
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
         """
         topic = None if topic is None else text("topic", topic)
-        return list(self._open().offsets.groups(topic))
+        found = self._open().offsets.groups(topic)
+        return [group for group in found if system or not is_system_group(group)]
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """Gives the queue offsets that a consumer group has stored, by queue id: it goes on there.

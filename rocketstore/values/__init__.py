@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         RESERVED_PROPERTIES,
         SYSTEM_PREFIXES,
         SYSTEM_TOPICS,
+        is_system_group,
         is_system_topic,
         of_one_store,
     )
@@ -92,6 +93,7 @@ __all__ = [
     "counted",
     "durability_of",
     "foreign_names",
+    "is_system_group",
     "is_system_topic",
     "no_store",
     "of_one_store",
@@ -121,8 +123,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "kept_errors": "without_frames",
             "plural": "bounded counted",
             "record_filter": "RecordFilter Wanted topic_test",
-            "reserved_names": "RESERVED_PROPERTIES SYSTEM_PREFIXES SYSTEM_TOPICS is_system_topic"
-            " of_one_store",
+            "reserved_names": "RESERVED_PROPERTIES SYSTEM_PREFIXES SYSTEM_TOPICS is_system_group"
+            " is_system_topic of_one_store",
             "system_flags": "BATCH_BITS",
             "threads": "Pool runs_here start_thread",
             "timestamps": "Timestamp timestamp_ms",

@@ -15,7 +15,7 @@ import pytest
 
 from rocketstore import ConsumerBusyError
 from rocketstore.consumer import Consumer
-from rocketstore.consuming.consumer_offsets import ConsumerOffsets, GroupClaimedError
+from rocketstore.consuming.consumer_offsets import GroupClaimedError
 from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.errors import (
     CorruptRecordError,
