@@ -26,7 +26,7 @@ from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
 from rocketstore.values.public import public
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES, is_system_group, is_system_topic
-from rocketstore.values.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.timestamps import Duration, Timestamp, timestamp_ms
 from rocketstore.writer import Writer
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class Store:
         prepared_transaction_offset: int = 0,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
         expected_queue_offset: int | None = None,
     ) -> PutResult:
         """Appends one message with every field as given: RocketMQ's putMessage, for interop and
@@ -192,7 +192,7 @@ class Store:
         messages: Iterable[NewMessage],
         *,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PutResult:
         """Appends messages of any topics and queues, back to back in one segment, and waits once.
 
@@ -212,7 +212,11 @@ class Store:
         return put_batch(messages, writer, durability, timeout_s, default)
 
     def put_frames(
-        self, frames: Body, *, durability: Durability | None = None, timeout_s: float | None = None
+        self,
+        frames: Body,
+        *,
+        durability: Durability | None = None,
+        timeout_s: Duration | None = None,
     ) -> FramesResult:
         """Appends messages that `encode_frames` has encoded, perhaps in another process.
 
@@ -236,7 +240,7 @@ class Store:
         bodies: Column,
         *,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
         **columns: Unpack[MessageColumns],
     ) -> PutResult:
         """Appends messages of any topics and queues out of columns, without an object for each.
@@ -438,8 +442,7 @@ class Store:
         Raises:
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
         """
-        topic = None if topic is None else text("topic", topic)
-        found = self._open().offsets.groups(topic)
+        found = self._open().offsets.groups(None if topic is None else text("topic", topic))
         return [group for group in found if system or not is_system_group(group)]
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
@@ -660,7 +663,7 @@ class Store:
         into: str | os.PathLike[str],
         base: str | os.PathLike[str] | None = None,
         tombstones: bool = True,
-        grace: datetime.timedelta = datetime.timedelta(days=1),
+        grace: Duration = datetime.timedelta(days=1),
         without_key: Literal["keep", "drop"] = "keep",
         keep_offsets: bool = True,
         on_damage: Literal["raise", "skip"] = "raise",
@@ -822,7 +825,7 @@ class Store:
 
         return ship_store(self._open(), uri, progress, tail=tail, force=force)
 
-    def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
+    def wait_flushed(self, end_offset: int, timeout_s: Duration | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.
 
         Raises:
@@ -835,7 +838,7 @@ class Store:
         limit_ms = None if timeout_s is None else timeout_ms(timeout_s)
         engine.wait_flushed(whole_number("end_offset", end_offset, 0), limit_ms)
 
-    def flush(self, timeout_s: float | None = None) -> int:
+    def flush(self, timeout_s: Duration | None = None) -> int:
         """Returns once all that was put before survives a power cut; gives `flushed_offset`.
 
         Raises:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rocketstore import Columns
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.values import Timestamp
+    from rocketstore.values import Duration, Timestamp
 
 __all__ = ["Consumer", "Following"]
 
@@ -88,11 +88,13 @@ class Consumer:
         """Hands out messages until the consumer has caught up."""
         return Following(self, 0.0)
 
-    def follow(self, timeout_s: float | None = None) -> Following:
+    def follow(self, timeout_s: Duration | None = None) -> Following:
         """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
         return Following(self, timeout_s)
 
-    async def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
+    async def poll(
+        self, max_messages: int = 500, timeout_s: Duration | None = 0.0
+    ) -> list[Message]:
         """Up to `max_messages`, of all queues; waits up to `timeout_s` seconds for the first (None:
         for ever). An empty list: none came."""
         max_messages = at_most("max_messages", max_messages)
@@ -114,7 +116,7 @@ class Consumer:
     async def poll_columns(
         self,
         max_messages: int = 8192,
-        timeout_s: float | None = 0.0,
+        timeout_s: Duration | None = 0.0,
         *,
         columns: Iterable[str] | None = None,
     ) -> Columns:
@@ -154,7 +156,7 @@ class Consumer:
         with contextlib.suppress(rocketstore.RocketStoreError):
             await self._shielded(self._port.start(_seek_back, consumer, before))
 
-    async def _next_message(self, timeout_s: float | None) -> Message | None:
+    async def _next_message(self, timeout_s: Duration | None) -> Message | None:
         """One message, or None when none came within `timeout_s` seconds."""
         consumer = self._consumer
         if consumer is not None and self._fetching is None and not self._busy and not self._closed:
@@ -253,7 +255,7 @@ class Consumer:
         self,
         consumer: rocketstore.Consumer,
         limit: int,
-        timeout_s: float | None,
+        timeout_s: Duration | None,
         *,
         in_time: bool = True,
     ) -> bool:
@@ -324,7 +326,7 @@ class Following:
 
     __slots__ = ("_consumer", "_timeout_s")
 
-    def __init__(self, consumer: Consumer, timeout_s: float | None) -> None:
+    def __init__(self, consumer: Consumer, timeout_s: Duration | None) -> None:
         self._consumer = consumer
         self._timeout_s = timeout_s
 

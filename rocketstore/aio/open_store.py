@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
 import time
 from collections.abc import Callable, Generator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from rocketstore.config import OpenOptions
     from rocketstore.replication import Master, Replica
-    from rocketstore.values import Durability, Listener, ManualClock, Progress
+    from rocketstore.values import Durability, Duration, Listener, ManualClock, Progress
 
 __all__ = ["Opening", "attach", "open_store"]
 
@@ -106,7 +107,7 @@ def open_store(
     untrusted: bool = False,
     check_queues: bool = False,
     clock: ManualClock | None = None,
-    wait_s: float = 0.0,
+    wait_s: Duration = 0.0,
     retention: rocketstore.Retention | None = None,
     replication: Master | Replica | None = None,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
@@ -141,6 +142,8 @@ def open_store(
         replication=replication,
         **options,
     )
+    if isinstance(wait_s, datetime.timedelta):
+        wait_s = wait_s.total_seconds()
     return Opening(_Waiting(opened, mode, wait_s), limits)
 
 

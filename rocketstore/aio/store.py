@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.puts import MessageColumns, MessageFields
     from rocketstore.replication import ReplicationStatus
     from rocketstore.store import RunningFlags
-    from rocketstore.values import Body, Column, Durability, ManualClock, Timestamp
+    from rocketstore.values import Body, Column, Durability, Duration, ManualClock, Timestamp
 
 __all__ = ["Store"]
 
@@ -188,7 +188,7 @@ class Store:
 
         return Transactions(self._port, lambda: self._store.transactions)
 
-    async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
+    async def wait_flushed(self, end_offset: int, timeout_s: Duration | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.
 
         Raises:
@@ -222,7 +222,7 @@ class Store:
                         f"flushed = {flushed} after {timeout_s} s, asked for {end_offset}"
                     ) from None
 
-    async def flush(self, timeout_s: float | None = None) -> int:
+    async def flush(self, timeout_s: Duration | None = None) -> int:
         """Waits until everything that is in the log now is on disk; returns the flushed offset.
 
         Raises:

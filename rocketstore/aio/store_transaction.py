@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rocketstore import Message, NewMessage, PutResult
     from rocketstore.aio.consumer import Consumer
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.values import Body, Timestamp
+    from rocketstore.values import Body, Duration, Timestamp
 
 __all__ = ["StoreTransaction"]
 
@@ -67,7 +67,7 @@ class StoreTransaction:
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> None:
         """Adds a message, which the commit puts; see `rocketstore.StoreTransaction.put`."""
         named: dict[str, Any] = {
@@ -108,7 +108,7 @@ class StoreTransaction:
         self,
         consumer: Consumer,
         max_messages: int = 500,
-        timeout_s: float | None = 0.0,
+        timeout_s: Duration | None = 0.0,
         *,
         allow_gap: bool = False,
     ) -> list[Message]:

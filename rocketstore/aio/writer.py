@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
         ArrowArray,
         Body,
         Durability,
+        Duration,
         KeyRows,
         Numbers,
         TextRows,
@@ -79,7 +79,7 @@ class Writer:
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> PutFuture[PutResult]:
         """Appends one message; await the result for its PutResult, once the promise is met. The
         result also goes to `create_task`, `gather`, `wait_for` and the like.
@@ -144,7 +144,7 @@ class Writer:
         durability: Durability | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> PutFuture[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Body, Column
     from rocketstore.values.durability import Durability
+    from rocketstore.values.timestamps import Duration
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
 
@@ -113,7 +114,7 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
 
 
 def put_frames(
-    engine: WritingEngine, frames: Body, durability: Durability | None, timeout_s: float | None
+    engine: WritingEngine, frames: Body, durability: Durability | None, timeout_s: Duration | None
 ) -> FramesResult:
     given: Any = frames  # NumPy's stubs know fewer buffers than NumPy does
     if not isinstance(given, bytes):

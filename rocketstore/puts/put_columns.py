@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Column, Numbers
     from rocketstore.values.durability import Durability
+    from rocketstore.values.timestamps import Duration
 
 __all__ = [
     "SCHEDULE_TOPIC",
@@ -119,7 +120,7 @@ def put_columns(
     bodies: Any,
     columns: native.MessageColumns,
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
 ) -> PutResult:
     """Puts the `columns` that were made of `bodies`."""
     if len(bodies[0]) == 1:  # offsets of no rows

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from rocketstore.values.system_flags import BATCH_BITS
     from rocketstore.values.threads import Pool, runs_here, start_thread
-    from rocketstore.values.timestamps import Timestamp, timestamp_ms
+    from rocketstore.values.timestamps import Duration, Timestamp, timestamp_ms
 
 __all__ = [
     "BATCH_BITS",
@@ -78,6 +78,7 @@ __all__ = [
     "Body",
     "Column",
     "Durability",
+    "Duration",
     "KeyRows",
     "Listener",
     "ManualClock",
@@ -127,6 +128,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             " is_system_topic of_one_store",
             "system_flags": "BATCH_BITS",
             "threads": "Pool runs_here start_thread",
-            "timestamps": "Timestamp timestamp_ms",
+            "timestamps": "Duration Timestamp timestamp_ms",
         },
     )

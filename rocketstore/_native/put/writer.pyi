@@ -1,4 +1,3 @@
-import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, type_check_only
 
@@ -7,7 +6,7 @@ from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
-from rocketstore.values.timestamps import Timestamp
+from rocketstore.values.timestamps import Duration, Timestamp
 
 @type_check_only
 class Delays(Protocol):
@@ -17,7 +16,7 @@ class Delays(Protocol):
         self,
         delay_level: int | None,
         deliver_at: Timestamp | None,
-        deliver_after: datetime.timedelta | None,
+        deliver_after: Duration | None,
         /,
     ) -> object: ...
 
@@ -68,12 +67,12 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> PutResult:
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
@@ -102,7 +101,7 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PutResult: ...
     def put_batch(
         self,
@@ -115,7 +114,7 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PutResult:
         """Appends several bodies to one queue, back to back in one segment, and waits once.
 
@@ -141,5 +140,5 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PutResult: ...

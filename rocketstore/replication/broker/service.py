@@ -22,6 +22,7 @@ from rocketstore.replication.broker.side_files import (
 )
 from rocketstore.replication.transport.channels import connected
 from rocketstore.replication.transport.loop import LoopThread
+from rocketstore.values.arguments import seconds
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class BrokerService:
         self.entries: dict[str, int] = {}
         #: What went wrong in the last round; None: nothing did.
         self.last_error: Exception | None = None
-        self._every_s = settings.broker_every.total_seconds()
+        self._every_s = seconds("broker_every", settings.broker_every)
         self._engine = engine
         self._round_error: Exception | None = None
         #: Digests of the answers that files were made from, by their names.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.engine.engine import Engine
     from rocketstore.values.arguments import Body
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values.timestamps import Duration, Timestamp
 
 __all__ = ["Delayed"]
 
@@ -261,7 +261,7 @@ class Delayed:
         self,
         topic: str,
         body: Body,
-        every: datetime.timedelta | str,
+        every: Duration | str,
         *,
         unique_id: str | None = None,
         start: Timestamp | None = None,

@@ -24,12 +24,14 @@ from rocketstore.services.delay.timers import drop, found
 from rocketstore.values.arguments import text
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES
+from rocketstore.values.timestamps import duration_of
 
 if TYPE_CHECKING:
     from rocketstore._native.format.message import Message
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.services.delay.timers import Timers
     from rocketstore.values.arguments import Body
+    from rocketstore.values.timestamps import Duration
 
 __all__ = ["every_of", "following_ms", "repeat", "sooner_ms"]
 
@@ -48,7 +50,7 @@ _FIELDS: Final = {
 # ---- times ----
 
 
-def every_of(every: datetime.timedelta | str, timezone: str) -> str:
+def every_of(every: Duration | str, timezone: str) -> str:
     """What the property says.
 
     Raises:
@@ -56,12 +58,11 @@ def every_of(every: datetime.timedelta | str, timezone: str) -> str:
         ValueError, TypeError: it is no time that passes; there is no such zone.
         ModuleNotFoundError: there is no cronsim.
     """
-    if isinstance(every, datetime.timedelta):
-        if every < _MILLISECOND:
-            raise ValueError(f"every = {every!r}: expected a millisecond or more")
-        return f"ms {every // _MILLISECOND}"
     if not isinstance(every, str):
-        raise TypeError(f"every = {every!r}: expected a datetime.timedelta or a cron expression")
+        span = duration_of("every", every)
+        if span < _MILLISECOND:
+            raise ValueError(f"every = {every!r}: expected a millisecond or more")
+        return f"ms {span // _MILLISECOND}"
     _zone(timezone)
     if len(every) > LENGTH_MAX:
         raise CronSyntaxError(every, LENGTH_MAX, f"more than {LENGTH_MAX} characters")

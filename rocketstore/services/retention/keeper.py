@@ -20,6 +20,7 @@ from rocketstore.services.retention.events import EventLog, RetentionEvent
 from rocketstore.services.retention.holds import holds_of
 from rocketstore.services.retention.latest import LatestMessages
 from rocketstore.services.retention.plan import DiskUse, Facts, Segment, cut_at, decide, outcome
+from rocketstore.values.arguments import number_of_seconds, seconds
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.kept_errors import without_frames
 
@@ -79,7 +80,9 @@ class Keeper:
             raise ConfigError(
                 "max_bytes", rule.max_bytes, f"at least one segment, which has {size} bytes here"
             )
-        age_ms = None if rule.max_age is None else int(rule.max_age.total_seconds() * 1000)
+        age_ms = (
+            None if rule.max_age is None else int(number_of_seconds("max_age", rule.max_age) * 1000)
+        )
         last_ms = engine.commit_log.log.snapshot()[2]
         self.rule = rule
         self._ages = AgeClock(self._clock, last_ms if last_ms > 0 else None, age_ms)
@@ -286,7 +289,7 @@ class RetentionWorker(Worker):
         self._repeats = 0  # rounds in a row that waited, or failed
 
     def step(self) -> float | None:
-        every = self._rule.check_every.total_seconds()
+        every = seconds("check_every", self._rule.check_every)
         try:
             if not self._keeper.round(self._engine, self._rule):
                 self._repeats = 0

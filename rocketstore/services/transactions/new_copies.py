@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from rocketstore.log.queues.delayed_puts import Change, Changing, Delay
     from rocketstore.log.read.unique_ids import Claim
     from rocketstore.values.arguments import Body, Row, Wait
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values.timestamps import Duration, Timestamp
 
 __all__ = ["FIELDS", "NewCopy", "Room", "changing_of", "copy_of", "records_that_end"]
 
@@ -64,7 +63,7 @@ def copy_of(
     shard_key: str | None,
     delay_level: int | None,
     deliver_at: Timestamp | None,
-    deliver_after: datetime.timedelta | None,
+    deliver_after: Duration | None,
     expected: int | None = None,
     unique_id: str | None = None,
 ) -> NewCopy:

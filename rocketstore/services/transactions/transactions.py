@@ -22,7 +22,7 @@ from rocketstore.services.transactions.half_messages import (
 )
 from rocketstore.services.transactions.open_table import entry_of
 from rocketstore.services.transactions.settling import Settling
-from rocketstore.values.arguments import seconds, text, whole_number
+from rocketstore.values.arguments import number_of_seconds, text, whole_number
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.public import public
 from rocketstore.values.reserved_names import refused_in_transaction
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rocketstore.errors import CorruptRecordError, ReadFailedError
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values.timestamps import Duration, Timestamp
 
 __all__ = ["OpenTransaction", "Transaction", "Transactions"]
 
@@ -234,8 +234,8 @@ class Transactions:
         self,
         on_check: OnCheck,
         *,
-        immunity_s: float = 6.0,
-        interval_s: float = 30.0,
+        immunity_s: Duration = 6.0,
+        interval_s: Duration = 30.0,
         max_checks: int = 15,
     ) -> None:
         """Asks `on_check` about open transactions, from now until the store closes.
@@ -257,16 +257,17 @@ class Transactions:
         """
         if not callable(on_check):
             raise TypeError(f"on_check = {on_check!r}: expected a function")
-        for name, given in (("immunity_s", immunity_s), ("interval_s", interval_s)):
-            seconds(name, given)
-            if given < 0:
-                raise ValueError(f"{name} = {given}: 0 or more")
+        spans = {"immunity_s": immunity_s, "interval_s": interval_s}
+        times_ms = {name: int(number_of_seconds(name, span) * 1000) for name, span in spans.items()}
+        for name, time_ms in times_ms.items():
+            if time_ms < 0:
+                raise ValueError(f"{name} = {spans[name]}: 0 or more")
         checks = Checks(
             self._settling,
             self._engine.write.clock,
             on_check,
-            immunity_ms=int(immunity_s * 1000),
-            interval_ms=int(interval_s * 1000),
+            immunity_ms=times_ms["immunity_s"],
+            interval_ms=times_ms["interval_s"],
             max_checks=whole_number("max_checks", max_checks, 1),
         )
         with self._checks_lock():
