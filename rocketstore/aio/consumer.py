@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: Messages that each look at a queue fetches.
 BATCH = 512
+#: Longest wait for a consumer of a cancelled task to give its group back, seconds: its commit may
+#: wait for the disk.
+GIVEN_BACK_S = 10.0
 #: A wait looks at the store again after this long, whatever it heard.
 LONGEST_WAIT_S = 1.0
 
@@ -131,7 +134,7 @@ class Consumer:
             before = consumer.positions
             taking = self._port.start(consumer.poll_columns, max_messages, columns=columns)
             try:
-                return await self._shielded(taking)
+                return await self._port.settled(taking, self)
             except asyncio.CancelledError:
                 await self._go_back(consumer, before)
                 raise
@@ -143,7 +146,7 @@ class Consumer:
         the task is cancelled. An error waits for the next call: what is in hand goes out first."""
         taking = self._port.start(consumer.poll, max_messages)
         try:
-            return await self._shielded(taking)
+            return await self._port.settled(taking, self)
         except asyncio.CancelledError:
             await self._go_back(consumer, before)
             raise
@@ -154,7 +157,7 @@ class Consumer:
     async def _go_back(self, consumer: rocketstore.Consumer, before: dict[int, int]) -> None:
         """What was handed out has reached nobody: it comes again."""
         with contextlib.suppress(rocketstore.RocketStoreError):
-            await self._shielded(self._port.start(_seek_back, consumer, before))
+            await self._port.settled(self._port.start(_seek_back, consumer, before), self)
 
     async def _next_message(self, timeout_s: Duration | None) -> Message | None:
         """One message, or None when none came within `timeout_s` seconds."""
@@ -181,7 +184,7 @@ class Consumer:
             consumer = await self._ready()
             await self._fetched()
             seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id)
-            await self._shielded(self._port.start(seek))
+            await self._port.settled(self._port.start(seek), self)
 
     async def rewind(self) -> None:
         """Goes back to what the group has committed; see `rocketstore.Consumer.rewind`."""
@@ -198,8 +201,8 @@ class Consumer:
         with self._use():
             consumer = await self._ready()
             await self._fetched()
-            return await self._shielded(
-                self._port.start(consumer.commit, upto, durability=durability)
+            return await self._port.settled(
+                self._port.start(consumer.commit, upto, durability=durability), self
             )
 
     async def lag(self) -> int:
@@ -207,7 +210,7 @@ class Consumer:
         with self._use():
             consumer = await self._ready()
             await self._fetched()
-            return await self._shielded(self._port.start(consumer.lag))
+            return await self._port.settled(self._port.start(consumer.lag), self)
 
     async def close(self) -> None:
         """Gives the group back. Does not commit. Messages handed out stay readable."""
@@ -217,12 +220,15 @@ class Consumer:
             if self._failed(self._opening):
                 return  # it was never open: its user has the error
             consumer = self._opening.result()
+            self._port.leave(self)
             if self._fetching is not None:
                 await asyncio.wait([self._fetching])
             if self._port.closed:
                 consumer.close()
             else:  # on a thread: it waits for a commit of another consumer, which waits for the disk
-                await self._shielded(self._port.start(consumer.close))
+                closing = self._port.start(consumer.close)
+                closing.add_done_callback(lambda _: self._port.stay(self))
+                await self._port.settled(closing)
 
     async def __aenter__(self) -> Self:
         with self._use():
@@ -241,10 +247,22 @@ class Consumer:
         return _Turn(self)
 
     async def _ready(self) -> rocketstore.Consumer:
-        if self._consumer is None:
+        refused = False
+        while self._consumer is None:
             if self._opening is None or (self._opening.done() and self._failed(self._opening)):
                 self._opening = self._port.start(self._open_consumer)
-            self._consumer = await asyncio.shield(self._opening)
+            try:
+                self._consumer = await asyncio.shield(self._opening)
+            except rocketstore.GroupClaimedError:
+                key = self._topic, self._group
+                others = self._port.leaving.items()
+                leaving = [left for one, left in others if (one._topic, one._group) == key]
+                # Without any it is tried once more: they may have left meanwhile.
+                if leaving:
+                    refused = not (await asyncio.wait(leaving, timeout=GIVEN_BACK_S))[0]
+                if refused:
+                    raise
+                refused = not leaving
         return self._consumer
 
     @staticmethod
@@ -296,19 +314,6 @@ class Consumer:
         self._fetching = None
         return fetching.result()
 
-    async def _shielded(self, future: asyncio.Future[T]) -> T:
-        """The blocking consumer serves one thread at a time: a cancelled task waits for its thread,
-        however often it is cancelled meanwhile."""
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            while not future.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()  # taken note of
-            raise
-
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"positions={bounded(self.positions)}"
         return f"<rocketstore.aio.Consumer topic={self._topic!r}, {state}>"
@@ -356,6 +361,7 @@ class _Turn:
         if consumer._busy:
             raise ConsumerBusyError("another task uses this consumer: give each one of its own")
         consumer._busy = True
+        consumer._port.stay(consumer)
 
     def __exit__(self, *_: object) -> None:
         self._consumer._busy = False

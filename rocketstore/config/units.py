@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import Final, NamedTuple
 
@@ -31,10 +32,7 @@ def duration_within(
     name: str, value: object, low: datetime.timedelta, high: datetime.timedelta
 ) -> datetime.timedelta:
     """An option that is a span between the bounds, both included. Raises ConfigError."""
-    try:
-        found = duration_of(name, value)
-    except (TypeError, ValueError):
-        found = None
-    if found is None or not low <= found <= high:
-        raise ConfigError(name, value, f"seconds or a timedelta, from {low} to {high}")
-    return found
+    with contextlib.suppress(TypeError, ValueError):
+        if low <= (found := duration_of(name, value)) <= high:
+            return found
+    raise ConfigError(name, value, f"seconds or a timedelta, from {low} to {high}")

@@ -257,17 +257,15 @@ class Transactions:
         """
         if not callable(on_check):
             raise TypeError(f"on_check = {on_check!r}: expected a function")
-        spans = {"immunity_s": immunity_s, "interval_s": interval_s}
-        times_ms = {name: int(number_of_seconds(name, span) * 1000) for name, span in spans.items()}
-        for name, time_ms in times_ms.items():
-            if time_ms < 0:
-                raise ValueError(f"{name} = {spans[name]}: 0 or more")
+        for name, given in (("immunity_s", immunity_s), ("interval_s", interval_s)):
+            if number_of_seconds(name, given) < 0:
+                raise ValueError(f"{name} = {given}: 0 or more")
         checks = Checks(
             self._settling,
             self._engine.write.clock,
             on_check,
-            immunity_ms=times_ms["immunity_s"],
-            interval_ms=times_ms["interval_s"],
+            immunity_ms=int(number_of_seconds("immunity_s", immunity_s) * 1000),
+            interval_ms=int(number_of_seconds("interval_s", interval_s) * 1000),
             max_checks=whole_number("max_checks", max_checks, 1),
         )
         with self._checks_lock():
