@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketstore.values import (
         ArrowArray,
         Body,
+        Column,
         Durability,
         Duration,
         KeyRows,
@@ -198,8 +199,7 @@ class Writer:
 
     async def put_columns(
         self,
-        data: Body | ArrowArray,
-        offsets: Numbers | None = None,
+        bodies: Column | ArrowArray,
         *,
         row_tags: TextRows | None = None,
         row_keys: KeyRows | None = None,
@@ -213,12 +213,11 @@ class Writer:
         shard_key: str | None = None,
         durability: Durability | None = None,
     ) -> PutResult:
-        """Appends body i = data[offsets[i]:offsets[i + 1]], as `rocketstore.Writer.put_columns`
-        does. Do not change the buffers before this returns."""
+        """Appends a message for each row; see `rocketstore.Writer.put_columns`. Do not change the
+        buffers before this returns."""
         append = functools.partial(
             rocketstore.Writer.put_columns,
-            data=data,
-            offsets=offsets,
+            bodies=bodies,
             row_tags=row_tags,
             row_keys=row_keys,
             queue_ids=queue_ids,

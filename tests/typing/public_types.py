@@ -91,8 +91,8 @@ def check_int64(numbers: NDArray[np.int64]) -> None: ...
 
 def columns(writer: rocketstore.Writer, store: rocketstore.Store) -> None:
     bodies = ([0, 1, 2], b"ab")
-    writer.put_columns(b"ab", [0, 1, 2], row_tags=["x", None], row_keys=[["a", "b"], "c"])
-    writer.put_columns(b"ab", [0, 1, 2], row_tags=5)  # type: ignore[arg-type]
+    writer.put_columns(([0, 1, 2], b"ab"), row_tags=["x", None], row_keys=[["a", "b"], "c"])
+    writer.put_columns(([0, 1, 2], b"ab"), row_tags=5)  # type: ignore[arg-type]
     store.put_columns(bodies, topics=["orders"], queue_ids=0, tags=([0, 0, 0], b""))
     store.put_columns(bodies, topics=["orders"], tag=None)  # type: ignore[call-arg]
     store.put_columns(bodies)  # type: ignore[call-arg]
