@@ -193,11 +193,14 @@ class Store:
         *,
         durability: Durability | None = None,
         timeout_s: Duration | None = None,
+        chunk: bool = False,
     ) -> PutResult:
         """Appends messages of any topics and queues, back to back in one segment, and waits once.
 
         The store checks all messages first; an error notes the message that it means. After the
-        death of the process all of them are there or none, as with `Writer.put_batch`.
+        death of the process all of them are there or none, as with `Writer.put_batch`. With `chunk`
+        they are put in parts where they do not fit into what is left of a segment, each all or
+        none, and an error notes how many were stored.
 
         Raises:
             MessageRejectedError and its kin: A message cannot be stored.
@@ -209,7 +212,7 @@ class Store:
         """
         default = self._owning("put_batch").config.durability
         writer = lambda topic, n: self.writer(topic, queue_id=n)  # noqa: E731
-        return put_batch(messages, writer, durability, timeout_s, default)
+        return put_batch(messages, writer, durability, timeout_s, default, chunk=chunk)
 
     def put_frames(
         self,
@@ -751,7 +754,6 @@ class Store:
         return compacted_messages(root, text("topic", topic), queue)
 
     # ---- care ----
-
     def configure(self, **changes: Unpack[LiveOptions]) -> StoreConfig:
         """Changes options while the store is open; gives the new config.
 

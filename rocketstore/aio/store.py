@@ -152,11 +152,15 @@ class Store:
         return dataclasses.replace(result, durability=level)
 
     async def put_batch(
-        self, messages: Iterable[NewMessage], *, durability: Durability | None = None
+        self,
+        messages: Iterable[NewMessage],
+        *,
+        durability: Durability | None = None,
+        chunk: bool = False,
     ) -> PutResult:
         """Appends messages of any topics and queues: all or none, and one wait for the disk; see
         `rocketstore.Store.put_batch`."""
-        return await self._port.put_kept(durability, self._store.put_batch, messages)
+        return await self._port.put_kept(durability, self._store.put_batch, messages, chunk=chunk)
 
     def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
         """Messages and offsets of groups, all or none: `async with store.transaction() as tx`; see

@@ -182,8 +182,10 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
+        chunk: bool = False,
     ) -> PutResult:
-        """Appends all bodies to one queue, in one segment: all or none. One wait for the disk."""
+        """Appends all bodies to one queue, in one segment: all or none, or with `chunk` in parts. One
+        wait for the disk."""
         append = functools.partial(
             rocketstore.Writer.put_batch,
             bodies=bodies,
@@ -194,6 +196,7 @@ class Writer:
             born_time=born_time,
             shard_key=shard_key,
             durability="memory",
+            chunk=chunk,
         )
         return await self._put_many(append, durability)
 

@@ -49,6 +49,8 @@ def put_batch(
     durability: Durability | None,
     timeout_s: Duration | None,
     default: Durability,
+    *,
+    chunk: bool,
 ) -> PutResult:
     """`default`: the promise of the store, where `durability` is None."""
     rows = Rows()
@@ -81,4 +83,4 @@ def put_batch(
             raise
     if not writers:
         return nothing_put(default if durability is None else durability)
-    return rows.put(durability, timeout_s)
+    return rows.put(durability, timeout_s, chunk)

@@ -115,15 +115,19 @@ class Writer:
         shard_key: str | None = None,
         durability: Durability | None = None,
         timeout_s: Duration | None = None,
+        chunk: bool = False,
     ) -> PutResult:
         """Appends several bodies to one queue, back to back in one segment, and waits once.
 
         After the death of the process all of them are there or none; an unacknowledged batch may
-        survive a power cut in part, from its beginning (D-37).
+        survive a power cut in part, from its beginning (D-37). With `chunk` it is put in
+        parts where it does not fit into what is left of a segment, each all or none: the result has
+        the places of all messages, and a note of an error says how many were stored.
 
         Raises:
             MessageRejectedError and its kin: a body cannot be stored, or there is none.
-            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
+            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored, or with
+                `chunk` what the note says.
             DurabilityTimeoutError: stored (`error.result`), but not known to be on disk.
             StoreClosedError: the store was closed.
         """

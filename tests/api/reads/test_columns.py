@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rocketstore import MessageRejectedError, MessageTooLargeError, Store, StoreFailedError
+from rocketstore import (
+    MessageRejectedError,
+    MessageTooLargeError,
+    NewMessage,
+    Store,
+    StoreFailedError,
+)
 from rocketstore.puts.arrays import offsets_of, whole_of
 from rocketstore.puts.put_columns import whole
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small, parts
@@ -121,10 +127,17 @@ def test_a_row_that_is_too_large_stores_nothing(store: Store) -> None:
     assert store.end_offset == 0
 
 
+@pytest.mark.parametrize("what", ["rows", "messages", "messages that wait"])
 @pytest.mark.store(durability="os")
 def test_an_error_says_how_many_rows_are_stored(
-    monkeypatch: pytest.MonkeyPatch, store: Store
+    monkeypatch: pytest.MonkeyPatch, store: Store, what: str
 ) -> None:
+    puts = {
+        "rows": lambda: writer.put_columns((range(0, 10_001, 500), b"x" * 10_000)),
+        "messages": lambda: writer.put_batch([b"x" * 500] * 20, chunk=True),
+        "messages that wait": lambda: store.put_batch([later] * 20, chunk=True),
+    }
+    writer, later = store.writer("orders"), NewMessage("t", b"x" * 500, deliver_after=3600)
     log = parts(store).commit_log
     rolls: list[int] = []
 
@@ -137,10 +150,10 @@ def test_an_error_says_how_many_rows_are_stored(
     real = log.next_segment
     monkeypatch.setattr(log, "next_segment", next_segment)
     with pytest.raises(StoreFailedError) as caught:
-        store.writer("orders").put_columns((range(0, 10_001, 500), b"x" * 10_000))
+        puts[what]()
     stored = store.stats().put_messages
     assert 0 < stored < 20
-    assert caught.value.__notes__ == [f"{stored} of 20 rows were stored before this"]
+    assert caught.value.__notes__ == [f"{stored} of 20 {what.split()[0]} were stored before this"]
 
 
 def test_the_array_may_be_read_only(store: Store) -> None:
