@@ -60,8 +60,6 @@ class Consumer:
         self._group = group
         self._opening: asyncio.Future[rocketstore.Consumer] | None = None
         self._consumer: rocketstore.Consumer | None = None
-        # A fetch goes on when the task that asked for it is cancelled: the next call takes it over.
-        self._fetching: asyncio.Future[bool] | None = None
         self._busy = False
         self._closed = False
 
@@ -103,7 +101,6 @@ class Consumer:
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             consumer._reading.poll()
             if not await self._fetch(consumer, min(max_messages, BATCH), timeout_s):
                 return []
@@ -128,7 +125,6 @@ class Consumer:
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             consumer._reading.poll()
             await self._fetch(consumer, max_messages, timeout_s)
             before = consumer.positions
@@ -162,7 +158,7 @@ class Consumer:
     async def _next_message(self, timeout_s: Duration | None) -> Message | None:
         """One message, or None when none came within `timeout_s` seconds."""
         consumer = self._consumer
-        if consumer is not None and self._fetching is None and not self._busy and not self._closed:
+        if consumer is not None and not self._busy and not self._closed:
             for message in consumer._take(1):
                 return message
         with self._use():
@@ -182,7 +178,6 @@ class Consumer:
         """Moves the consumer; see `rocketstore.Consumer.seek`."""
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id)
             await self._port.settled(self._port.start(seek), self)
 
@@ -200,7 +195,6 @@ class Consumer:
         `rocketstore.Consumer.commit`. A commit that is cancelled may still be stored."""
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             return await self._port.settled(
                 self._port.start(consumer.commit, upto, durability=durability), self
             )
@@ -209,7 +203,6 @@ class Consumer:
         """Queue offsets between the positions and the ends of the queues, over all queues."""
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             return await self._port.settled(self._port.start(consumer.lag), self)
 
     async def close(self) -> None:
@@ -221,8 +214,6 @@ class Consumer:
                 return  # it was never open: its user has the error
             consumer = self._opening.result()
             self._port.leave(self)
-            if self._fetching is not None:
-                await asyncio.wait([self._fetching])
             if self._port.closed:
                 consumer.close()
             else:  # on a thread: it waits for a commit of another consumer, which waits for the disk
@@ -286,11 +277,7 @@ class Consumer:
         while True:
             # The count is read first: what arrives after this line ends the wait at once.
             seen = port.native.arrivals
-            if self._fetching is None:
-                self._fetching = port.start(consumer._prefetch, limit)
-                # Cancelled tasks do not hear of its error, nor shall the loop report it.
-                self._fetching.add_done_callback(self._failed)
-            if await self._fetched():
+            if await port.settled(port.start(consumer._prefetch, limit), self):
                 return True
             passing = consumer._passing
             left_s = LONGEST_WAIT_S
@@ -304,15 +291,6 @@ class Consumer:
                 await port.arrival(seen, left_s)
             if self._closed:
                 raise StoreClosedError("the consumer was closed while it waited")
-
-    async def _fetched(self) -> bool:
-        """Waits for the fetch that goes on, if any; what it found can be taken."""
-        fetching = self._fetching
-        if fetching is None:
-            return False
-        await asyncio.wait([fetching])
-        self._fetching = None
-        return fetching.result()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"positions={bounded(self.positions)}"

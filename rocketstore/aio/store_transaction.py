@@ -116,7 +116,6 @@ class StoreTransaction:
         `rocketstore.StoreTransaction.consume`."""
         with consumer._use():
             blocking = await consumer._ready()
-            await consumer._fetched()
             await self._run(lambda tx: tx._begin_reading(blocking, allow_gap=allow_gap))
             self._consumers.append(consumer)
         messages = await consumer.poll(max_messages, timeout_s)
@@ -134,7 +133,6 @@ class StoreTransaction:
         `rocketstore.StoreTransaction.commit_offsets`."""
         with consumer._use():
             blocking = await consumer._ready()
-            await consumer._fetched()
             return await self._run(
                 lambda tx: tx.commit_offsets(blocking, upto, allow_gap=allow_gap)
             )
@@ -145,7 +143,6 @@ class StoreTransaction:
 
     async def rollback(self) -> None:
         """Ends it without a trace."""
-        await self._let_consumers_be()
         await self._run(lambda tx: tx.rollback())
 
     async def __aenter__(self) -> Self:
@@ -160,14 +157,7 @@ class StoreTransaction:
     ) -> None:
         if kind is asyncio.CancelledError:
             self._port.leave(*self._consumers)
-        await self._let_consumers_be()
         await self._run(lambda tx: tx.__exit__(kind, error, trace))
-
-    async def _let_consumers_be(self) -> None:
-        """Waits for fetches whose task was cancelled: a rollback takes their consumers back."""
-        fetches = [one._fetching for one in self._consumers if one._fetching is not None]
-        if fetches:
-            await asyncio.wait(fetches)
 
     def _add(self, act: Callable[[rocketstore.StoreTransaction], None]) -> Awaitable[None]:
         """At once: nothing waits. A transaction that has not begun does, and reads files."""

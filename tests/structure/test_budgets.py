@@ -111,7 +111,6 @@ LONG_CLASSES: Final[dict[str, str]] = {
         "what a user calls on a transaction; its messages lie beside it"
     ),
     "rocketstore/aio/store.py:Store": "each call of Store once more, for tasks",
-    "rocketstore/aio/consumer.py:Consumer": "each call of Consumer once more, for tasks",
     "rocketstore/services/delay/pending.py:Delayed": "one facade, more than half of it docstrings",
     "rocketstore/store.py:Store": "one facade; what it does lies in the rooms below",
     "rocketstore/consumer.py:Consumer": "what a user calls on a consumer; parts lie in consuming",
