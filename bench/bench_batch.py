@@ -32,5 +32,5 @@ def test_put_columns(benchmark: Any, open_store: OpenStore, durability: str, siz
     data = np.zeros(BATCH * size, dtype=np.uint8)
     offsets = np.arange(BATCH + 1, dtype=np.int64) * size
     note(benchmark, size, BATCH, durability)
-    benchmark.pedantic(writer.put_columns, args=(data, offsets), rounds=50, warmup_rounds=5)
+    benchmark.pedantic(writer.put_columns, args=((offsets, data),), rounds=50, warmup_rounds=5)
     check(store, BATCH)

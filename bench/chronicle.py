@@ -40,7 +40,7 @@ def columns_ours(store: rocketstore.Store, count: int, size: int) -> float:
 
     def run() -> None:
         for _ in range(count // BATCH):
-            put(block, offsets)
+            put((offsets, block))
 
     return clocked(run)
 

@@ -95,7 +95,7 @@ def batch_ratios(size: int, directory: Path) -> dict[str, float]:
         ways: dict[str, Callable[[], object]] = {
             "put": singles_of(store, body),
             "put_batch": lambda: writer.put_batch(bodies),
-            "put_columns": lambda: writer.put_columns(data, offsets),
+            "put_columns": lambda: writer.put_columns((offsets, data)),
         }
         calls = calls_of(size)
         for _ in range(ROUNDS + 1):

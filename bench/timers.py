@@ -85,7 +85,7 @@ def deliver(path: str, seconds: float, rate: int) -> dict[str, Any]:
         began, puts = time.monotonic(), 0
         while (passed := time.monotonic() - began) < seconds + 1:
             if rate and puts < passed * rate:
-                other.put_columns(bodies, offsets)
+                other.put_columns((offsets, bodies))
                 puts += rows
             else:
                 time.sleep(0.001)

@@ -87,6 +87,9 @@ if TYPE_CHECKING:
         TransactionSettledError,
         UnknownTransactionError,
     )
+    from rocketstore.log.commitlog.running_flags import FlagReason, FlagState, RunningFlags
+    from rocketstore.log.damage import Damage, ValidRun
+    from rocketstore.log.read.column_reader import ScanReport
     from rocketstore.log.recovery.report import (
         LostMessages,
         OffsetSetBack,
@@ -107,10 +110,14 @@ if TYPE_CHECKING:
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.retention.service import StoreRetention
     from rocketstore.services.transactions.store_transaction import StoreTransaction
-    from rocketstore.services.transactions.transactions import Transactions
+    from rocketstore.services.transactions.transactions import (
+        OpenTransaction,
+        Transaction,
+        Transactions,
+    )
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.histogram import Latency
-    from rocketstore.stats.statistics import Statistics
+    from rocketstore.stats.statistics import Rates, Statistics, TopicTotals
     from rocketstore.store import Store
     from rocketstore.values.durability import Durability
     from rocketstore.writer import Writer
@@ -130,6 +137,7 @@ __all__ = [
     "ConsumerBusyError",
     "CorruptRecordError",
     "CronSyntaxError",
+    "Damage",
     "DecompressionError",
     "Delayed",
     "DelayedMessage",
@@ -139,6 +147,8 @@ __all__ = [
     "DurabilityTimeoutError",
     "FencedError",
     "FilterSyntaxError",
+    "FlagReason",
+    "FlagState",
     "FramesResult",
     "GroupClaimedError",
     "HeldLog",
@@ -156,11 +166,13 @@ __all__ = [
     "OffsetGapError",
     "OffsetOutOfRangeError",
     "OffsetSetBack",
+    "OpenTransaction",
     "Placed",
     "PropertiesTooLargeError",
     "PutResult",
     "QueueNotFoundError",
     "QueueOffsetMismatchError",
+    "Rates",
     "ReadFailedError",
     "RecoveryReport",
     "RefilledQueue",
@@ -172,7 +184,9 @@ __all__ = [
     "RetentionEvent",
     "RetentionPlan",
     "RocketStoreError",
+    "RunningFlags",
     "Scan",
+    "ScanReport",
     "SegmentPlan",
     "ShipReport",
     "Statistics",
@@ -188,11 +202,14 @@ __all__ = [
     "StoreRetention",
     "StoreTransaction",
     "Ticket",
+    "TopicTotals",
+    "Transaction",
     "TransactionBusyError",
     "TransactionSettledError",
     "Transactions",
     "UnknownTransactionError",
     "UnplacedMessages",
+    "ValidRun",
     "Writer",
     "decompress",
     "encode_frames",
@@ -218,6 +235,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.consuming.group_claims": ("GroupClaimedError",),
         "rocketstore.consuming.reading": ("ConsumerBusyError", "OffsetGapError"),
         "rocketstore.engine.tickets": ("Ticket",),
+        "rocketstore.log.commitlog.running_flags": ("FlagReason", "FlagState", "RunningFlags"),
+        "rocketstore.log.damage": ("Damage", "ValidRun"),
+        "rocketstore.log.read.column_reader": ("ScanReport",),
         "rocketstore.log.recovery.report": (
             *("LostMessages", "OffsetSetBack", "RecoveryReport", "RefilledQueue"),
             "UnplacedMessages",
@@ -235,10 +255,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         "rocketstore.services.retention.rule": ("Retention",),
         "rocketstore.services.retention.service": ("StoreRetention",),
         "rocketstore.services.transactions.store_transaction": ("StoreTransaction",),
-        "rocketstore.services.transactions.transactions": ("Transactions",),
+        "rocketstore.services.transactions.transactions": (
+            *("OpenTransaction", "Transaction", "Transactions"),
+        ),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.stats.histogram": ("Latency",),
-        "rocketstore.stats.statistics": ("Statistics",),
+        "rocketstore.stats.statistics": ("Rates", "Statistics", "TopicTotals"),
         "rocketstore.store": ("Store",),
         "rocketstore.values.durability": ("Durability",),
         "rocketstore.writer": ("Writer",),

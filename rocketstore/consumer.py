@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rocketstore.consuming.column_poll import ColumnPoll
     from rocketstore.consuming.consumer_offsets import ConsumerOffsets
     from rocketstore.log.read.reader import Reader
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values.timestamps import Duration, Timestamp
 
 __all__ = ["Consumer", "ConsumerBusyError"]
 
@@ -183,7 +183,7 @@ class Consumer:
                     return message
         raise StopIteration
 
-    def follow(self, timeout_s: float | None = None) -> Iterator[Message]:
+    def follow(self, timeout_s: Duration | None = None) -> Iterator[Message]:
         """Iterates as the consumer does, and waits for more messages.
 
         It ends when no message came for `timeout_s` seconds. None: it never ends.
@@ -207,7 +207,7 @@ class Consumer:
 
         return BatchIterator(next_batch)
 
-    def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
+    def poll(self, max_messages: int = 500, timeout_s: Duration | None = 0.0) -> list[Message]:
         """Gives up to `max_messages` messages; waits up to `timeout_s` seconds for the first.
 
         With `where` it gives none, too, where none matched for 0.1 s and for `timeout_s`: then
@@ -229,7 +229,7 @@ class Consumer:
         with self._use():
             return self._polled(max_messages, timeout_s)
 
-    def _polled(self, max_messages: int, timeout_s: float | None) -> list[Message]:
+    def _polled(self, max_messages: int, timeout_s: Duration | None) -> list[Message]:
         messages: list[Message] = []
         places: list[Place] = []
         try:
@@ -243,7 +243,7 @@ class Consumer:
             raise
 
     def _poll(
-        self, messages: list[Message], places: list[Place], most: int, timeout_s: float | None
+        self, messages: list[Message], places: list[Place], most: int, timeout_s: Duration | None
     ) -> None:
         cursors = self._cursors
         cursors.unpacked = 0
@@ -268,7 +268,7 @@ class Consumer:
     def poll_columns(
         self,
         max_messages: int = 8192,
-        timeout_s: float | None = 0.0,
+        timeout_s: Duration | None = 0.0,
         *,
         columns: Iterable[str] | None = None,
     ) -> Columns:
@@ -474,7 +474,7 @@ class Consumer:
             self._check()
         return True
 
-    def _wait(self, limit: int, timeout_s: float | None, *, in_time: bool = False) -> bool:
+    def _wait(self, limit: int, timeout_s: Duration | None, *, in_time: bool = False) -> bool:
         """Fills the batch, or waits for it. `in_time`: passing messages over takes of the time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_ms(timeout_s) / 1000
         arrival = self._reader.source.arrival

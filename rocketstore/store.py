@@ -15,12 +15,7 @@ from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.engine.engine import Engine
 from rocketstore.engine.writing_engine import WritingEngine
-from rocketstore.errors import (
-    CorruptRecordError,
-    ReplicaStoreError,
-    StoreReadOnlyError,
-    StoreReplacedError,
-)
+from rocketstore.errors import ReplicaStoreError, StoreReadOnlyError, StoreReplacedError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.read.query import answers_of, key_query
 from rocketstore.log.read.time_search import Boundary
@@ -30,8 +25,8 @@ from rocketstore.values.arguments import Body, Column, Progress, one_of, text, w
 from rocketstore.values.clock import ManualClock
 from rocketstore.values.durability import Durability, durability_of, queue_ids_of
 from rocketstore.values.public import public
-from rocketstore.values.reserved_names import RESERVED_PROPERTIES
-from rocketstore.values.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.reserved_names import RESERVED_PROPERTIES, is_system_group, is_system_topic
+from rocketstore.values.timestamps import Duration, Timestamp, timestamp_ms
 from rocketstore.writer import Writer
 
 if TYPE_CHECKING:
@@ -40,6 +35,7 @@ if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
+    from rocketstore.errors import CorruptRecordError
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.puts.frames import FramesResult
     from rocketstore.puts.put_columns import MessageColumns
@@ -161,9 +157,9 @@ class Store:
         prepared_transaction_offset: int = 0,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
         expected_queue_offset: int | None = None,
     ) -> PutResult:
         """Appends one message with every field as given: RocketMQ's putMessage, for interop and
@@ -195,12 +191,15 @@ class Store:
         messages: Iterable[NewMessage],
         *,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
+        chunk: bool = False,
     ) -> PutResult:
         """Appends messages of any topics and queues, back to back in one segment, and waits once.
 
         The store checks all messages first; an error notes the message that it means. After the
-        death of the process all of them are there or none, as with `Writer.put_batch`.
+        death of the process all of them are there or none, as with `Writer.put_batch`. With `chunk`
+        they are put in parts where they do not fit into what is left of a segment, each all or
+        none, and an error notes how many were stored.
 
         Raises:
             MessageRejectedError and its kin: A message cannot be stored.
@@ -212,10 +211,14 @@ class Store:
         """
         default = self._owning("put_batch").config.durability
         writer = lambda topic, n: self.writer(topic, queue_id=n)  # noqa: E731
-        return put_batch(messages, writer, durability, timeout_s, default)
+        return put_batch(messages, writer, durability, timeout_s, default, chunk=chunk)
 
     def put_frames(
-        self, frames: Body, *, durability: Durability | None = None, timeout_s: float | None = None
+        self,
+        frames: Body,
+        *,
+        durability: Durability | None = None,
+        timeout_s: Duration | None = None,
     ) -> FramesResult:
         """Appends messages that `encode_frames` has encoded, perhaps in another process.
 
@@ -239,7 +242,7 @@ class Store:
         bodies: Column,
         *,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
         **columns: Unpack[MessageColumns],
     ) -> PutResult:
         """Appends messages of any topics and queues out of columns, without an object for each.
@@ -296,7 +299,8 @@ class Store:
         Args:
             queue_id, queue_ids: One queue, or some. None: all of the topic, those to come included.
             group: Start at the offsets that this group committed, and own them while open. In
-                mode "r" the consumer owns nothing, and `commit` raises StoreReadOnlyError.
+                mode "r" the consumer owns nothing: each gets all messages, a warning of the
+                logger says so, and `commit` raises StoreReadOnlyError.
             offset: Where to start without them: "earliest", "latest", or an offset of one queue.
             when: Instead of `offset`: start at the first message stored at this time or later.
             tags: Only messages with this tag, one of these, or RocketMQ's "a || b".
@@ -408,14 +412,18 @@ class Store:
 
     # ---- facts ----
 
-    def topics(self) -> list[str]:
-        """Gives the names of all topics with a consume queue, sorted, system topics included.
+    def topics(self, *, system: bool = False) -> list[str]:
+        """Gives the names of the topics with a consume queue, sorted.
+
+        Args:
+            system: Whether topics that services use themselves are among them.
 
         Raises:
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
             StoreRecoveringError: a process recovers or rebuilds the store that this one reads.
         """
-        return sorted(set(self._open().reader.source.topics()))
+        found = self._open().reader.source.topics()
+        return sorted({topic for topic in found if system or not is_system_topic(topic)})
 
     def queues(self, topic: str) -> list[int]:
         """Gives the queue ids of `topic`, sorted; none for a topic that does not exist.
@@ -426,15 +434,18 @@ class Store:
         """
         return sorted(self._open().reader.source.queues(text("topic", topic)))
 
-    def groups(self, topic: str | None = None) -> list[str]:
+    def groups(self, topic: str | None = None, *, system: bool = False) -> list[str]:
         """Gives the names of the consumer groups with stored offsets, sorted; of `topic`, or of
         any.
+
+        Args:
+            system: Whether groups that services use themselves are among them.
 
         Raises:
             StoreClosedError, StoreReplacedError: the store was closed, or another has its place.
         """
-        topic = None if topic is None else text("topic", topic)
-        return list(self._open().offsets.groups(topic))
+        found = self._open().offsets.groups(None if topic is None else text("topic", topic))
+        return [group for group in found if system or not is_system_group(group)]
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """Gives the queue offsets that a consumer group has stored, by queue id: it goes on there.
@@ -654,7 +665,7 @@ class Store:
         into: str | os.PathLike[str],
         base: str | os.PathLike[str] | None = None,
         tombstones: bool = True,
-        grace: datetime.timedelta = datetime.timedelta(days=1),
+        grace: Duration = datetime.timedelta(days=1),
         without_key: Literal["keep", "drop"] = "keep",
         keep_offsets: bool = True,
         on_damage: Literal["raise", "skip"] = "raise",
@@ -742,7 +753,6 @@ class Store:
         return compacted_messages(root, text("topic", topic), queue)
 
     # ---- care ----
-
     def configure(self, **changes: Unpack[LiveOptions]) -> StoreConfig:
         """Changes options while the store is open; gives the new config.
 
@@ -816,7 +826,7 @@ class Store:
 
         return ship_store(self._open(), uri, progress, tail=tail, force=force)
 
-    def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
+    def wait_flushed(self, end_offset: int, timeout_s: Duration | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.
 
         Raises:
@@ -829,7 +839,7 @@ class Store:
         limit_ms = None if timeout_s is None else timeout_ms(timeout_s)
         engine.wait_flushed(whole_number("end_offset", end_offset, 0), limit_ms)
 
-    def flush(self, timeout_s: float | None = None) -> int:
+    def flush(self, timeout_s: Duration | None = None) -> int:
         """Returns once all that was put before survives a power cut; gives `flushed_offset`.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ from rocketstore.values.public import public
 if TYPE_CHECKING:
     from rocketstore._native.sync.queue_positions import QueueState
     from rocketstore.engine.writing_engine import WritingEngine
-    from rocketstore.values.arguments import ArrowArray, Body, KeyRows, Numbers, TextRows
+    from rocketstore.values.arguments import ArrowArray, Body, Column, KeyRows, Numbers, TextRows
     from rocketstore.values.durability import Durability
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values.timestamps import Duration, Timestamp
 
 __all__ = ["Ticket", "Writer"]
 
@@ -47,8 +46,7 @@ class Writer(native.Writer):
 
     def put_columns(
         self,
-        data: Body | ArrowArray,
-        offsets: Numbers | None = None,
+        bodies: Column | ArrowArray,
         *,
         row_tags: TextRows | None = None,
         row_keys: KeyRows | None = None,
@@ -61,7 +59,7 @@ class Writer(native.Writer):
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PutResult:
         """Appends many messages of one topic out of columns, without an object for each.
 
@@ -70,9 +68,10 @@ class Writer(native.Writer):
         nothing, as an empty batch.
 
         Args:
-            data: Bodies back to back: bytes-like, or a NumPy array of uint8, C-contiguous. Without
-                offsets: an Arrow array of binary or text (`__arrow_c_array__`).
-            offsets: n + 1 rising integers; body i is data[offsets[i]:offsets[i + 1]], as in Arrow.
+            bodies: The pair (offsets, data), as in `Store.put_columns`: n + 1 rising integers, and
+                bytes or a NumPy array of uint8, C-contiguous; body i is
+                data[offsets[i]:offsets[i + 1]]. Or an Arrow array of binary or text
+                (`__arrow_c_array__`).
             row_tags, row_keys: A text for each row, instead of tags and keys: a sequence of str, or
                 an Arrow array. None and "" mean none. Several keys have blanks between them,
                 or are a list.
@@ -104,14 +103,14 @@ class Writer(native.Writer):
             "durability": durability,
             "timeout_s": timeout_s,
         }
-        bodies = bodies_of(data, offsets)
+        column = bodies_of(bodies)
         given = (row_tags, row_keys, queue_ids, born_timestamps_ms)
-        if bodies.rows and all(column is None for column in given):
-            return self._put_column(bodies.text, bodies.places, **same)
-        columns = row_columns(same, bodies.rows, self._queues, *given)
-        if not bodies.rows:
+        if column.rows and all(each is None for each in given):
+            return self._put_column(column.text, column.places, **same)
+        columns = row_columns(same, column.rows, self._queues, *given)
+        if not column.rows:
             return self.put_batch((), **same)
-        return native_rows.put_columns(self, bodies, **columns, **same)
+        return native_rows.put_columns(self, column, **columns, **same)
 
     def submit(
         self,
@@ -128,7 +127,7 @@ class Writer(native.Writer):
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> Ticket:
         """Appends one message and does not wait for its promise: the ticket does.
 

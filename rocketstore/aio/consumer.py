@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rocketstore import Columns
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.values import Timestamp
+    from rocketstore.values import Duration, Timestamp
 
 __all__ = ["Consumer", "Following"]
 
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: Messages that each look at a queue fetches.
 BATCH = 512
+#: Longest wait for a consumer of a cancelled task to give its group back, seconds: its commit may
+#: wait for the disk.
+GIVEN_BACK_S = 10.0
 #: A wait looks at the store again after this long, whatever it heard.
 LONGEST_WAIT_S = 1.0
 
@@ -57,8 +60,6 @@ class Consumer:
         self._group = group
         self._opening: asyncio.Future[rocketstore.Consumer] | None = None
         self._consumer: rocketstore.Consumer | None = None
-        # A fetch goes on when the task that asked for it is cancelled: the next call takes it over.
-        self._fetching: asyncio.Future[bool] | None = None
         self._busy = False
         self._closed = False
 
@@ -88,17 +89,18 @@ class Consumer:
         """Hands out messages until the consumer has caught up."""
         return Following(self, 0.0)
 
-    def follow(self, timeout_s: float | None = None) -> Following:
+    def follow(self, timeout_s: Duration | None = None) -> Following:
         """Waits for more messages; ends when none came for `timeout_s` seconds (None: never)."""
         return Following(self, timeout_s)
 
-    async def poll(self, max_messages: int = 500, timeout_s: float | None = 0.0) -> list[Message]:
+    async def poll(
+        self, max_messages: int = 500, timeout_s: Duration | None = 0.0
+    ) -> list[Message]:
         """Up to `max_messages`, of all queues; waits up to `timeout_s` seconds for the first (None:
         for ever). An empty list: none came."""
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             consumer._reading.poll()
             if not await self._fetch(consumer, min(max_messages, BATCH), timeout_s):
                 return []
@@ -114,7 +116,7 @@ class Consumer:
     async def poll_columns(
         self,
         max_messages: int = 8192,
-        timeout_s: float | None = 0.0,
+        timeout_s: Duration | None = 0.0,
         *,
         columns: Iterable[str] | None = None,
     ) -> Columns:
@@ -123,13 +125,12 @@ class Consumer:
         max_messages = at_most("max_messages", max_messages)
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             consumer._reading.poll()
             await self._fetch(consumer, max_messages, timeout_s)
             before = consumer.positions
             taking = self._port.start(consumer.poll_columns, max_messages, columns=columns)
             try:
-                return await self._shielded(taking)
+                return await self._port.settled(taking, self)
             except asyncio.CancelledError:
                 await self._go_back(consumer, before)
                 raise
@@ -141,7 +142,7 @@ class Consumer:
         the task is cancelled. An error waits for the next call: what is in hand goes out first."""
         taking = self._port.start(consumer.poll, max_messages)
         try:
-            return await self._shielded(taking)
+            return await self._port.settled(taking, self)
         except asyncio.CancelledError:
             await self._go_back(consumer, before)
             raise
@@ -152,12 +153,12 @@ class Consumer:
     async def _go_back(self, consumer: rocketstore.Consumer, before: dict[int, int]) -> None:
         """What was handed out has reached nobody: it comes again."""
         with contextlib.suppress(rocketstore.RocketStoreError):
-            await self._shielded(self._port.start(_seek_back, consumer, before))
+            await self._port.settled(self._port.start(_seek_back, consumer, before), self)
 
-    async def _next_message(self, timeout_s: float | None) -> Message | None:
+    async def _next_message(self, timeout_s: Duration | None) -> Message | None:
         """One message, or None when none came within `timeout_s` seconds."""
         consumer = self._consumer
-        if consumer is not None and self._fetching is None and not self._busy and not self._closed:
+        if consumer is not None and not self._busy and not self._closed:
             for message in consumer._take(1):
                 return message
         with self._use():
@@ -177,9 +178,8 @@ class Consumer:
         """Moves the consumer; see `rocketstore.Consumer.seek`."""
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
             seek = functools.partial(consumer.seek, offset, when=when, queue_id=queue_id)
-            await self._shielded(self._port.start(seek))
+            await self._port.settled(self._port.start(seek), self)
 
     async def rewind(self) -> None:
         """Goes back to what the group has committed; see `rocketstore.Consumer.rewind`."""
@@ -195,17 +195,15 @@ class Consumer:
         `rocketstore.Consumer.commit`. A commit that is cancelled may still be stored."""
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
-            return await self._shielded(
-                self._port.start(consumer.commit, upto, durability=durability)
+            return await self._port.settled(
+                self._port.start(consumer.commit, upto, durability=durability), self
             )
 
     async def lag(self) -> int:
         """Queue offsets between the positions and the ends of the queues, over all queues."""
         with self._use():
             consumer = await self._ready()
-            await self._fetched()
-            return await self._shielded(self._port.start(consumer.lag))
+            return await self._port.settled(self._port.start(consumer.lag), self)
 
     async def close(self) -> None:
         """Gives the group back. Does not commit. Messages handed out stay readable."""
@@ -215,12 +213,13 @@ class Consumer:
             if self._failed(self._opening):
                 return  # it was never open: its user has the error
             consumer = self._opening.result()
-            if self._fetching is not None:
-                await asyncio.wait([self._fetching])
+            self._port.leave(self)
             if self._port.closed:
                 consumer.close()
             else:  # on a thread: it waits for a commit of another consumer, which waits for the disk
-                await self._shielded(self._port.start(consumer.close))
+                closing = self._port.start(consumer.close)
+                closing.add_done_callback(lambda _: self._port.stay(self))
+                await self._port.settled(closing)
 
     async def __aenter__(self) -> Self:
         with self._use():
@@ -239,10 +238,22 @@ class Consumer:
         return _Turn(self)
 
     async def _ready(self) -> rocketstore.Consumer:
-        if self._consumer is None:
+        refused = False
+        while self._consumer is None:
             if self._opening is None or (self._opening.done() and self._failed(self._opening)):
                 self._opening = self._port.start(self._open_consumer)
-            self._consumer = await asyncio.shield(self._opening)
+            try:
+                self._consumer = await asyncio.shield(self._opening)
+            except rocketstore.GroupClaimedError:
+                key = self._topic, self._group
+                others = self._port.leaving.items()
+                leaving = [left for one, left in others if (one._topic, one._group) == key]
+                # Without any it is tried once more: they may have left meanwhile.
+                if leaving:
+                    refused = not (await asyncio.wait(leaving, timeout=GIVEN_BACK_S))[0]
+                if refused:
+                    raise
+                refused = not leaving
         return self._consumer
 
     @staticmethod
@@ -253,7 +264,7 @@ class Consumer:
         self,
         consumer: rocketstore.Consumer,
         limit: int,
-        timeout_s: float | None,
+        timeout_s: Duration | None,
         *,
         in_time: bool = True,
     ) -> bool:
@@ -266,11 +277,7 @@ class Consumer:
         while True:
             # The count is read first: what arrives after this line ends the wait at once.
             seen = port.native.arrivals
-            if self._fetching is None:
-                self._fetching = port.start(consumer._prefetch, limit)
-                # Cancelled tasks do not hear of its error, nor shall the loop report it.
-                self._fetching.add_done_callback(self._failed)
-            if await self._fetched():
+            if await port.settled(port.start(consumer._prefetch, limit), self):
                 return True
             passing = consumer._passing
             left_s = LONGEST_WAIT_S
@@ -284,28 +291,6 @@ class Consumer:
                 await port.arrival(seen, left_s)
             if self._closed:
                 raise StoreClosedError("the consumer was closed while it waited")
-
-    async def _fetched(self) -> bool:
-        """Waits for the fetch that goes on, if any; what it found can be taken."""
-        fetching = self._fetching
-        if fetching is None:
-            return False
-        await asyncio.wait([fetching])
-        self._fetching = None
-        return fetching.result()
-
-    async def _shielded(self, future: asyncio.Future[T]) -> T:
-        """The blocking consumer serves one thread at a time: a cancelled task waits for its thread,
-        however often it is cancelled meanwhile."""
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            while not future.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()  # taken note of
-            raise
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"positions={bounded(self.positions)}"
@@ -324,7 +309,7 @@ class Following:
 
     __slots__ = ("_consumer", "_timeout_s")
 
-    def __init__(self, consumer: Consumer, timeout_s: float | None) -> None:
+    def __init__(self, consumer: Consumer, timeout_s: Duration | None) -> None:
         self._consumer = consumer
         self._timeout_s = timeout_s
 
@@ -354,6 +339,7 @@ class _Turn:
         if consumer._busy:
             raise ConsumerBusyError("another task uses this consumer: give each one of its own")
         consumer._busy = True
+        consumer._port.stay(consumer)
 
     def __exit__(self, *_: object) -> None:
         self._consumer._busy = False

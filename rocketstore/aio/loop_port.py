@@ -4,7 +4,9 @@ flight."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -59,6 +61,8 @@ class LoopPort:
         self.native.max_pending = max_in_flight
         self.native.max_pending_bytes = max_in_flight_bytes
         self.closed = False
+        #: Consumers that close, or whose task was cancelled: done once the group is given back.
+        self.leaving = weakref.WeakKeyDictionary[Any, asyncio.Future[None]]()
         self._store = store
         self._threads = threads
         self.line = Line(self.loop)
@@ -251,6 +255,30 @@ class LoopPort:
         self.check()
         call: Any = functools.partial(function, *args, **kwargs)
         return self.loop.run_in_executor(self._threads, call)
+
+    def leave(self, *consumers: object) -> None:
+        """The next consumers of their groups wait until they have closed, or go on."""
+        for consumer in consumers:
+            self.leaving.setdefault(consumer, self.loop.create_future())
+
+    def stay(self, consumer: object) -> None:
+        """Ends that."""
+        if consumer in self.leaving:
+            self.leaving.pop(consumer).set_result(None)
+
+    async def settled(self, future: asyncio.Future[T], *consumers: object) -> T:
+        """What a thread works on. A cancelled task waits for its thread, however often it is
+        cancelled meanwhile: what the thread uses serves one at a time. Then `consumers` leave."""
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self.leave(*consumers)
+            while not future.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # taken note of
+            raise
 
     # ---- end ----
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
 import time
 from collections.abc import Callable, Generator
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 
     from rocketstore.config import OpenOptions
     from rocketstore.replication import Master, Replica
-    from rocketstore.values import Durability, Listener, ManualClock, Progress, SegmentFiles
+    from rocketstore.values import (
+        Durability,
+        Duration,
+        Listener,
+        ManualClock,
+        Progress,
+        SegmentFiles,
+    )
 
 __all__ = ["Opening", "attach", "open_store"]
 
@@ -106,7 +114,7 @@ def open_store(
     untrusted: bool = False,
     check_queues: bool = False,
     clock: ManualClock | None = None,
-    wait_s: float = 0.0,
+    wait_s: Duration = 0.0,
     retention: rocketstore.Retention | None = None,
     replication: Master | Replica | None = None,
     segment_files: SegmentFiles | None = None,
@@ -143,6 +151,8 @@ def open_store(
         segment_files=segment_files,
         **options,
     )
+    if isinstance(wait_s, datetime.timedelta):
+        wait_s = wait_s.total_seconds()
     return Opening(_Waiting(opened, mode, wait_s), limits)
 
 

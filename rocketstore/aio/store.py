@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketstore.puts import MessageColumns, MessageFields
     from rocketstore.replication import ReplicationStatus
     from rocketstore.store import RunningFlags
-    from rocketstore.values import Body, Column, Durability, ManualClock, Timestamp
+    from rocketstore.values import Body, Column, Durability, Duration, ManualClock, Timestamp
 
 __all__ = ["Store"]
 
@@ -152,11 +152,15 @@ class Store:
         return dataclasses.replace(result, durability=level)
 
     async def put_batch(
-        self, messages: Iterable[NewMessage], *, durability: Durability | None = None
+        self,
+        messages: Iterable[NewMessage],
+        *,
+        durability: Durability | None = None,
+        chunk: bool = False,
     ) -> PutResult:
         """Appends messages of any topics and queues: all or none, and one wait for the disk; see
         `rocketstore.Store.put_batch`."""
-        return await self._port.put_kept(durability, self._store.put_batch, messages)
+        return await self._port.put_kept(durability, self._store.put_batch, messages, chunk=chunk)
 
     def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
         """Messages and offsets of groups, all or none: `async with store.transaction() as tx`; see
@@ -188,7 +192,7 @@ class Store:
 
         return Transactions(self._port, lambda: self._store.transactions)
 
-    async def wait_flushed(self, end_offset: int, timeout_s: float | None = None) -> None:
+    async def wait_flushed(self, end_offset: int, timeout_s: Duration | None = None) -> None:
         """Returns once everything below physical offset `end_offset` survives a power cut.
 
         Raises:
@@ -222,7 +226,7 @@ class Store:
                         f"flushed = {flushed} after {timeout_s} s, asked for {end_offset}"
                     ) from None
 
-    async def flush(self, timeout_s: float | None = None) -> int:
+    async def flush(self, timeout_s: Duration | None = None) -> int:
         """Waits until everything that is in the log now is on disk; returns the flushed offset.
 
         Raises:

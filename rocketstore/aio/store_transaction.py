@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import rocketstore
+from rocketstore.aio.awaited import PutFuture
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rocketstore import Message, NewMessage, PutResult
     from rocketstore.aio.consumer import Consumer
     from rocketstore.aio.loop_port import LoopPort
-    from rocketstore.values import Body, Timestamp
+    from rocketstore.values import Body, Duration, Timestamp
 
 __all__ = ["StoreTransaction"]
 
@@ -26,8 +27,8 @@ class StoreTransaction:
     """Messages and offsets that become visible together, or not at all; made by
     `store.transaction()`. See `rocketstore.StoreTransaction`. One task at a time may use it.
 
-    A call that is cancelled may still happen; a cancelled commit goes on, and `commit` waits for
-    it once more.
+    Inside `async with` `put` and `put_batch` add at once, and need no await. A cancelled call ends
+    once its thread has: it may have happened, and `outcome` says how the transaction ended.
     """
 
     def __init__(self, port: LoopPort, begin: Callable[[], rocketstore.StoreTransaction]) -> None:
@@ -36,8 +37,6 @@ class StoreTransaction:
         self._begin = begin
         self._transaction: rocketstore.StoreTransaction | None = None
         self._entered = False
-        # A call goes on in its thread when the task is cancelled: the next one waits for it.
-        self._call: asyncio.Future[Any] | None = None
         self._consumers: list[Consumer] = []
 
     @property
@@ -51,7 +50,7 @@ class StoreTransaction:
         """How it ended; None while it is open."""
         return None if self._transaction is None else self._transaction.outcome
 
-    async def put(
+    def put(
         self,
         topic: str,
         body: Body,
@@ -67,9 +66,10 @@ class StoreTransaction:
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
-    ) -> None:
-        """Adds a message, which the commit puts; see `rocketstore.StoreTransaction.put`."""
+        deliver_after: Duration | None = None,
+    ) -> Awaitable[None]:
+        """Adds a message, which the commit puts; see `rocketstore.StoreTransaction.put`. Before the
+        `async with` it needs an await."""
         named: dict[str, Any] = {
             "queue_id": queue_id,
             "tags": tags,
@@ -84,11 +84,11 @@ class StoreTransaction:
             "deliver_at": deliver_at,
             "deliver_after": deliver_after,
         }
-        await self._run(lambda tx: tx.put(topic, body, **named))
+        return self._add(lambda tx: tx.put(topic, body, **named))
 
-    async def put_batch(self, messages: Iterable[NewMessage]) -> None:
-        """Adds messages of any topics; see `rocketstore.StoreTransaction.put_batch`."""
-        await self._run(lambda tx: tx.put_batch(messages))
+    def put_batch(self, messages: Iterable[NewMessage]) -> Awaitable[None]:
+        """Adds messages of any topics, as `put`; see `rocketstore.StoreTransaction.put_batch`."""
+        return self._add(lambda tx: tx.put_batch(messages))
 
     async def cancel(self, unique_id: str) -> bool:
         """Cancels what waits with this id; see `rocketstore.StoreTransaction.cancel`."""
@@ -108,7 +108,7 @@ class StoreTransaction:
         self,
         consumer: Consumer,
         max_messages: int = 500,
-        timeout_s: float | None = 0.0,
+        timeout_s: Duration | None = 0.0,
         *,
         allow_gap: bool = False,
     ) -> list[Message]:
@@ -116,7 +116,6 @@ class StoreTransaction:
         `rocketstore.StoreTransaction.consume`."""
         with consumer._use():
             blocking = await consumer._ready()
-            await consumer._fetched()
             await self._run(lambda tx: tx._step(blocking, tx._begin_reading, allow_gap=allow_gap))
             self._consumers.append(consumer)
         messages = await consumer.poll(max_messages, timeout_s)
@@ -134,7 +133,6 @@ class StoreTransaction:
         `rocketstore.StoreTransaction.commit_offsets`."""
         with consumer._use():
             blocking = await consumer._ready()
-            await consumer._fetched()
             return await self._run(
                 lambda tx: tx.commit_offsets(blocking, upto, allow_gap=allow_gap)
             )
@@ -145,7 +143,6 @@ class StoreTransaction:
 
     async def rollback(self) -> None:
         """Ends it without a trace."""
-        await self._let_consumers_be()
         await self._run(lambda tx: tx.rollback())
 
     async def __aenter__(self) -> Self:
@@ -158,21 +155,23 @@ class StoreTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._let_consumers_be()
+        if kind is asyncio.CancelledError:
+            self._port.leave(*self._consumers)
         await self._run(lambda tx: tx.__exit__(kind, error, trace))
 
-    async def _let_consumers_be(self) -> None:
-        """Waits for fetches whose task was cancelled: a rollback takes their consumers back."""
-        fetches = [one._fetching for one in self._consumers if one._fetching is not None]
-        if fetches:
-            await asyncio.wait(fetches)
+    def _add(self, act: Callable[[rocketstore.StoreTransaction], None]) -> Awaitable[None]:
+        """At once: nothing waits. A transaction that has not begun does, and reads files."""
+        if self._transaction is None:
+            return self._run(act)
+        self._port.check()
+        act(self._transaction)
+        added: PutFuture[None] = PutFuture(loop=self._port.loop)
+        added.set_result(None)
+        return added
 
     async def _run(self, act: Callable[[rocketstore.StoreTransaction], T]) -> T:
-        self._port.check()
-        if self._call is not None:
-            await asyncio.wait([self._call])
+        port = self._port
+        port.check()
         if self._transaction is None:
-            beginning = self._port.start(self._begin)
-            self._transaction = await beginning
-        call = self._call = self._port.start(act, self._transaction)
-        return await asyncio.shield(call)
+            self._transaction = await port.settled(port.start(self._begin))
+        return await port.settled(port.start(act, self._transaction), *self._consumers)

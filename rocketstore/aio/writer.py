@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
     from rocketstore.values import (
         ArrowArray,
         Body,
+        Column,
         Durability,
+        Duration,
         KeyRows,
         Numbers,
         TextRows,
@@ -79,7 +80,7 @@ class Writer:
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> PutFuture[PutResult]:
         """Appends one message; await the result for its PutResult, once the promise is met. The
         result also goes to `create_task`, `gather`, `wait_for` and the like.
@@ -144,7 +145,7 @@ class Writer:
         durability: Durability | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> PutFuture[PutResult]:
         """Appends now, promises later: waits for room only, and returns what to await for the
         promise."""
@@ -181,8 +182,10 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
+        chunk: bool = False,
     ) -> PutResult:
-        """Appends all bodies to one queue, in one segment: all or none. One wait for the disk."""
+        """Appends all bodies to one queue, in one segment: all or none, or with `chunk` in parts. One
+        wait for the disk."""
         append = functools.partial(
             rocketstore.Writer.put_batch,
             bodies=bodies,
@@ -193,13 +196,13 @@ class Writer:
             born_time=born_time,
             shard_key=shard_key,
             durability="memory",
+            chunk=chunk,
         )
         return await self._put_many(append, durability)
 
     async def put_columns(
         self,
-        data: Body | ArrowArray,
-        offsets: Numbers | None = None,
+        bodies: Column | ArrowArray,
         *,
         row_tags: TextRows | None = None,
         row_keys: KeyRows | None = None,
@@ -213,12 +216,11 @@ class Writer:
         shard_key: str | None = None,
         durability: Durability | None = None,
     ) -> PutResult:
-        """Appends body i = data[offsets[i]:offsets[i + 1]], as `rocketstore.Writer.put_columns`
-        does. Do not change the buffers before this returns."""
+        """Appends a message for each row; see `rocketstore.Writer.put_columns`. Do not change the
+        buffers before this returns."""
         append = functools.partial(
             rocketstore.Writer.put_columns,
-            data=data,
-            offsets=offsets,
+            bodies=bodies,
             row_tags=row_tags,
             row_keys=row_keys,
             queue_ids=queue_ids,

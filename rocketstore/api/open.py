@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
 from functools import partial
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
     from rocketstore.replication.settings import Master, Replica
     from rocketstore.services.retention.rule import Retention
+    from rocketstore.values.timestamps import Duration
 
 __all__ = ["open_store", "opened"]
 
@@ -49,7 +51,7 @@ def open_store(
     untrusted: bool = False,
     check_queues: bool = False,
     clock: ManualClock | None = None,
-    wait_s: float = 0.0,
+    wait_s: Duration = 0.0,
     retention: Retention | None = None,
     replication: Master | Replica | None = None,
     segment_files: SegmentFiles | None = None,
@@ -138,6 +140,8 @@ def open_store(
         raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
     if clock is not None and not isinstance(clock, ManualClock):
         raise ConfigError("clock", clock, "None or a rocketstore.testing.ManualClock")
+    if isinstance(wait_s, datetime.timedelta):
+        wait_s = wait_s.total_seconds()
     if type(wait_s) not in (int, float) or not wait_s >= 0:
         raise ConfigError("wait_s", wait_s, "a number of seconds, 0 or more")
     if wait_s and mode == "r":

@@ -7,7 +7,7 @@ Read in this order:
     typed_options: the same options as keyword arguments, for type checkers.
     rocketmq_options: RocketMQ's options and ours, one table.
     rocketmq: what a broker's settings become, and the Java properties file that has them.
-    units: KiB to GiB, a day, and `IgnoredOption`.
+    units: KiB to GiB, a day, spans between bounds, and `IgnoredOption`.
 
 To add an option: a field in `options`, its type in `typed_options`, a row in
 `rocketmq_options` where RocketMQ has it; then `python -m tests.docs.option_table` and `python -m

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 from typing import Final, NamedTuple
 
-__all__ = ["DAY_MS", "GIB", "INT32_MAX", "KIB", "MIB", "IgnoredOption"]
+from rocketstore.errors import ConfigError
+from rocketstore.values.timestamps import duration_of
+
+__all__ = ["DAY_MS", "GIB", "INT32_MAX", "KIB", "MIB", "IgnoredOption", "duration_within"]
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -21,3 +26,13 @@ class IgnoredOption(NamedTuple):
     value: str
     reason: str
     matters: bool = False
+
+
+def duration_within(
+    name: str, value: object, low: datetime.timedelta, high: datetime.timedelta
+) -> datetime.timedelta:
+    """An option that is a span between the bounds, both included. Raises ConfigError."""
+    with contextlib.suppress(TypeError, ValueError):
+        if low <= (found := duration_of(name, value)) <= high:
+            return found
+    raise ConfigError(name, value, f"seconds or a timedelta, from {low} to {high}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from rocketstore.consuming.commit_journal import journal_stamp
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.log.layout.identity import file_state
@@ -9,6 +11,8 @@ from rocketstore.log.layout.lock import rocketstore_wrote_last
 from rocketstore.log.layout.paths import StoreLayout
 
 __all__ = ["FollowerOffsets"]
+
+logger = logging.getLogger(__name__)
 
 
 class FollowerOffsets(ConsumerOffsets):
@@ -18,6 +22,7 @@ class FollowerOffsets(ConsumerOffsets):
     def __init__(self, layout: StoreLayout) -> None:
         super().__init__(layout, read_only=True)
         self._seen: tuple[object, ...] | None = None
+        self._unshared: set[str] = set()  # groups that the program's log has named
 
     def get(self, topic: str, group: str) -> dict[int, int]:
         self.look()
@@ -26,6 +31,18 @@ class FollowerOffsets(ConsumerOffsets):
     def groups(self, topic: str | None = None) -> tuple[str, ...]:
         self.look()
         return super().groups(topic)
+
+    def warn_of(self, topic: str, group: str) -> None:
+        if group not in self._unshared:
+            self._unshared.add(group)
+            logger.warning(
+                "%s: group %s is not shared with mode='r': each such consumer begins at its "
+                "offsets, reads all messages and cannot commit; keep `positions`, or consume in "
+                "the process that writes",
+                self._layout.root,
+                group,
+            )
+        super().warn_of(topic, group)
 
     def look(self) -> None:
         """A writer replaces the file; RocketMQ moves it away before it puts the next one there."""

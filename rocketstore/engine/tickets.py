@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rocketstore._native.append.appender import Log
     from rocketstore._native.sync.positions import Positions
+    from rocketstore.values.timestamps import Duration
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Ticket:
     def _met(self) -> bool:
         return self._completions.reached(self.end_offset, self._asked)
 
-    def result(self, timeout_s: float | None = None) -> PutResult:
+    def result(self, timeout_s: Duration | None = None) -> PutResult:
         """Waits until the promise is met; gives the PutResult.
 
         Args:
@@ -91,7 +92,7 @@ class Ticket:
             self._completions.wait(self._result, self._asked, timeout_s)
         return self._result
 
-    def exception(self, timeout_s: float | None = None) -> BaseException | None:
+    def exception(self, timeout_s: Duration | None = None) -> BaseException | None:
         """Waits as `result` does; gives the error that `result` would raise, or None.
 
         Raises:
@@ -231,7 +232,7 @@ class Completions:
         """Whether this is the thread that calls callbacks."""
         return self._thread is not None and runs_here(self._thread)
 
-    def wait(self, result: PutResult, asked: int, timeout_s: float | None) -> None:
+    def wait(self, result: PutResult, asked: int, timeout_s: Duration | None) -> None:
         """Blocks until `result` met the promise; raises as Ticket.result says."""
         left_ms = self._timeout_ms if timeout_s is None else timeout_ms(timeout_s)
         self._log.await_promise(result.end_offset, asked, left_ms, timeout_s is not None, result)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketstore.values.plural import counted
+from rocketstore.values.public import public
 
 __all__ = ["Damage", "ValidRun"]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Damage:
     """A range that holds no record that can be believed, although it was durable or valid records lie
@@ -23,6 +25,7 @@ class Damage:
         return f"[{self.start}, {self.end}): {self.reason}{_named(self.topics)}"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ValidRun:
     """Valid records after a torn one: kept in quarantine, never served."""

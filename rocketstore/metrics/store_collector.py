@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.registry import Collector
 
 from rocketstore import Store, StoreClosedError, StoreReplacedError
-from rocketstore.values import text
+from rocketstore.values import is_system_group, is_system_topic, text
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -73,18 +73,22 @@ class StoreCollector(Collector):
     meanwhile, from any thread. One that takes no reads has neither messages nor lags; `blocked`
     says why.
 
+    Topics and groups that services use themselves have samples with `system=True` only, but for
+    `unreadable`.
+
     No error of a store ends a scrape. A topic that cannot be asked has `unreadable` in place of its
     other samples, and `open` of its store is 0. All other topics and stores are as ever. The
     collector logs the error with its traceback, and again only when another class of error comes.
     """
 
-    def __init__(self, stores: Mapping[str, Store]) -> None:
+    def __init__(self, stores: Mapping[str, Store], *, system: bool = False) -> None:
         if not isinstance(stores, Mapping):
             raise TypeError(f"stores = {stores!r}: expected a mapping of names to stores")
         self._stores = {text("name of a store", name): store for name, store in stores.items()}
         for name, store in self._stores.items():
             if not isinstance(store, Store):
                 raise TypeError(f"store {name!r}: expected an open Store, not {store!r}")
+        self._system = system
         # Topics and classes of the errors that the last scrape met, by store.
         self._logged: dict[str, frozenset[tuple[str, str]]] = {}
 
@@ -99,7 +103,7 @@ class StoreCollector(Collector):
             for name, says in named.items():
                 found[name] = kind(f"rocketstore_{name}", says)
         for name, store in self._stores.items():
-            samples = _Samples(store)
+            samples = _Samples(store, system=self._system)
             for metric, suffix, labels, value in samples.taken:
                 family = found[metric]
                 family.add_sample(family.name + suffix, {"store": _shown(name), **labels}, value)
@@ -128,7 +132,8 @@ def _shown(label: str) -> str:
 class _Samples:
     """Those of one store: metric, suffix, labels but for `store`, value."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, system: bool) -> None:
+        self.system = system
         self.taken: list[tuple[str, str, dict[str, str], float]] = []
         #: What could not be asked: by topic, that of the store itself by "".
         self.errors: dict[str, Exception] = {}
@@ -165,6 +170,9 @@ class _Samples:
         return True
 
     def add(self, name: str, value: float, suffix: str = "", **labels: str) -> None:
+        ours = is_system_topic(labels.get("topic", "")) or is_system_group(labels.get("group", ""))
+        if ours and not self.system and name != "unreadable":
+            return
         shown = {label: _shown(text) for label, text in labels.items()}
         self.taken.append((name, suffix, shown, value))
 
@@ -173,7 +181,7 @@ class _Samples:
             return  # `blocked` says so
         if any(part == "consume queues" for part, _ in store.flags.behind):
             return  # `behind` says so
-        for topic in store.topics():
+        for topic in store.topics(system=True):
             bounds: dict[int, tuple[int, int]] = {}
             if self.ask(topic, partial(self.messages, store, topic, bounds)):
                 self.ask(topic, partial(self.lags, store, topic, bounds))
@@ -208,7 +216,7 @@ class _Samples:
 
     def lags(self, store: Store, topic: str, bounds: dict[int, tuple[int, int]]) -> None:
         lags: dict[str, int] = {}
-        for group in store.groups(topic):
+        for group in store.groups(topic, system=True):
             stored = store.committed(topic, group)
             lag = sum(
                 high - min(max(stored.get(queue_id, 0), low), high)

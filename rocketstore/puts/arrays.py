@@ -16,7 +16,7 @@ from rocketstore._native.os.sigbus_guard import check_readable
 from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import MessageRejectedError
 
-__all__ = ["array_of", "bodies_of", "bytes_of", "offsets_of", "texts_of", "whole_of"]
+__all__ = ["array_of", "bodies_of", "offsets_of", "strings", "texts_of", "whole_of"]
 
 _INT64_MAX = 2**63 - 1
 
@@ -85,27 +85,40 @@ def bytes_of(what: str, given: Any) -> Any:
     return np.frombuffer(view, np.uint8)
 
 
-def bodies_of(data: Any, offsets: Any) -> Strings:
-    """The bodies of a column: bytes and offsets, or one Arrow array of binary or text.
+def bodies_of(bodies: Any) -> Strings:
+    """A column of bodies, or one Arrow array of binary or text.
 
     Raises:
         TypeError: neither of the two.
-        MessageRejectedError: a body that is null, offsets that are none, fall or leave the data.
+        MessageRejectedError: a body that is null, or as `strings`.
     """
-    if offsets is None:
-        if not hasattr(data, "__arrow_c_array__"):
-            hint = "; use .combine_chunks()" if hasattr(data, "combine_chunks") else ""
-            raise TypeError(
-                "offsets: missing; data without them is one Arrow array, "
-                f"not {type(data).__name__}{hint}"
-            )
-        places, body = arrow_texts("data", data, nulls=False)
-    else:
-        places, body = offsets_of("offsets", offsets), bytes_of("data", data)
+    if hasattr(bodies, "__arrow_c_array__"):
+        return Strings(*arrow_texts("bodies", bodies, nulls=False))
+    if hasattr(bodies, "combine_chunks"):
+        raise TypeError("bodies: an Arrow array in chunks; use .combine_chunks()")
+    return strings("bodies", bodies)
+
+
+def strings(what: str, column: Any, rows: int | None = None) -> Strings:
+    """The rows of a column, the pair (offsets, data), which are to be `rows`, if given.
+
+    Raises:
+        TypeError: no pair.
+        MessageRejectedError: offsets that are none, fall or leave the data.
+    """
+    if not isinstance(column, tuple) or len(column) != 2:
+        raise TypeError(f"{what}: expected a pair (offsets, data), not {type(column).__name__}")
     try:
-        return Strings(places, body)
+        places, data = offsets_of("offsets", column[0]), bytes_of("data", column[1])
+    except (TypeError, MessageRejectedError) as error:
+        raise type(error)(f"{what}: {error} (a column is the pair (offsets, data))") from None
+    try:
+        made = Strings(places, data)
     except ValueError as error:
-        raise MessageRejectedError(str(error)) from None
+        raise MessageRejectedError(f"{what}: {error}") from None
+    if rows is not None and made.rows != rows:
+        raise MessageRejectedError(f"{what}: {made.rows} rows, expected {rows}")
+    return made
 
 
 def texts_of(what: str, given: Any, rows: int, *, several: bool) -> Strings:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rocketstore._native.put import put_columns as native_columns
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.durability import Durability
+    from rocketstore.values.timestamps import Duration
 
 __all__ = ["FramesResult", "crc32", "encode_frames", "put_frames", "shard_queue_id"]
 
@@ -112,7 +113,7 @@ def shard_queue_id(shard_key: str, queues: int) -> int:
 
 
 def put_frames(
-    engine: WritingEngine, frames: Body, durability: Durability | None, timeout_s: float | None
+    engine: WritingEngine, frames: Body, durability: Durability | None, timeout_s: Duration | None
 ) -> FramesResult:
     given: Any = frames  # NumPy's stubs know fewer buffers than NumPy does
     if not isinstance(given, bytes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from rocketstore._native.append.put_result import PutResult, nothing_put
 from rocketstore._native.put.batch_append import Rows
 from rocketstore.values.public import public
-from rocketstore.values.timestamps import Timestamp
+from rocketstore.values.timestamps import Duration, Timestamp
 
 if TYPE_CHECKING:
     from rocketstore._native.put.writer import Writer
@@ -40,15 +39,17 @@ class NewMessage:
     shard_key: str | None = None
     delay_level: int | None = None
     deliver_at: Timestamp | None = None
-    deliver_after: datetime.timedelta | None = None
+    deliver_after: Duration | None = None
 
 
 def put_batch(
     messages: Iterable[NewMessage],
     open_writer: Callable[[str, int], Writer],
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
     default: Durability,
+    *,
+    chunk: bool,
 ) -> PutResult:
     """`default`: the promise of the store, where `durability` is None."""
     rows = Rows()
@@ -81,4 +82,4 @@ def put_batch(
             raise
     if not writers:
         return nothing_put(default if durability is None else durability)
-    return rows.put(durability, timeout_s)
+    return rows.put(durability, timeout_s, chunk)

@@ -10,11 +10,10 @@ import numpy as np
 
 from rocketstore._native.append.put_result import PutResult, nothing_put
 from rocketstore._native.put import put_columns as native
-from rocketstore._native.put.string_rows import Strings
 from rocketstore.errors import InvalidTopicError, MessageRejectedError
 from rocketstore.log.layout.paths import check_topic
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC
-from rocketstore.puts.arrays import array_of, bytes_of, offsets_of
+from rocketstore.puts.arrays import array_of, offsets_of, strings
 from rocketstore.values.clock import Clock, SystemClock
 from rocketstore.values.compression import COMPRESSION_BITS
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.values.arguments import Column, Numbers
     from rocketstore.values.durability import Durability
+    from rocketstore.values.timestamps import Duration
 
 __all__ = [
     "SCHEDULE_TOPIC",
@@ -118,7 +118,7 @@ def put_columns(
     bodies: Any,
     columns: native.MessageColumns,
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
 ) -> PutResult:
     """Puts the `columns` that were made of `bodies`."""
     if len(bodies[0]) == 1:  # offsets of no rows
@@ -149,22 +149,6 @@ def plain_writers(engine: WritingEngine) -> Callable[[bytes, int], Writer]:
         return engine.plain_writer(topic, queue_id)
 
     return writer_of
-
-
-def strings(what: str, column: Any, rows: int | None = None) -> Strings:
-    if not isinstance(column, tuple) or len(column) != 2:
-        raise TypeError(f"{what}: expected a pair (offsets, data), not {type(column).__name__}")
-    try:
-        places, data = offsets_of("offsets", column[0]), bytes_of("data", column[1])
-    except (TypeError, MessageRejectedError) as error:
-        raise type(error)(f"{what}: {error} (a column is the pair (offsets, data))") from None
-    try:
-        made = Strings(places, data)
-    except ValueError as error:
-        raise MessageRejectedError(f"{what}: {error}") from None
-    if rows is not None and made.rows != rows:
-        raise MessageRejectedError(f"{what}: {made.rows} rows, expected {rows}")
-    return made
 
 
 def topic_places(given: Any, count: int, topics: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
@@ -15,7 +14,7 @@ from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC, Del
 from rocketstore.values.arguments import Body, text, whole_number
 from rocketstore.values.durability import Durability, check_port, queue_ids_of
 from rocketstore.values.system_flags import IN_QUEUES, INNER_BATCH, TRANSACTION_TYPE
-from rocketstore.values.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.timestamps import Duration, Timestamp, timestamp_ms
 
 if TYPE_CHECKING:
     from rocketstore.engine.writing_engine import WritingEngine
@@ -41,7 +40,7 @@ class MessageFields(TypedDict, total=False):
     prepared_transaction_offset: int
     delay_level: int | None
     deliver_at: Timestamp | None
-    deliver_after: datetime.timedelta | None
+    deliver_after: Duration | None
     expected_queue_offset: int | None
 
 
@@ -73,10 +72,10 @@ def put_message(
     prepared_transaction_offset: int,
     delay_level: int | None,
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
     expected: int | None,
     deliver_at: Timestamp | None = None,
-    deliver_after: datetime.timedelta | None = None,
+    deliver_after: Duration | None = None,
     only_latest: bool = False,
 ) -> PutResult:
     topic = text("topic", topic)
@@ -143,7 +142,7 @@ def _delay(
     topic: str,
     fields: Mapping[str, str],
     sys_flag: int,
-    asked: tuple[int | None, Timestamp | None, datetime.timedelta | None],
+    asked: tuple[int | None, Timestamp | None, Duration | None],
 ) -> Delay | None:
     """The delay of a message that has to wait, None for all others. `asked`: by arguments."""
     half = sys_flag & TRANSACTION_TYPE not in IN_QUEUES

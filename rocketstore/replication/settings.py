@@ -8,11 +8,13 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
+from rocketstore.config.units import duration_within
 from rocketstore.errors import ConfigError
 from rocketstore.replication.protocol.compression import CODECS, Codec, CodecName, is_here
 from rocketstore.replication.role.lease import Lease
 from rocketstore.replication.transport.addresses import split_address
 from rocketstore.values.arguments import YEAR_S
+from rocketstore.values.timestamps import Duration
 
 __all__ = ["Master", "Protocol", "Replica"]
 
@@ -30,7 +32,7 @@ TIME_MOST: Final = datetime.timedelta(seconds=YEAR_S)
 class Master:
     """The store sends its log to replicas, for `rocketstore.open(replication=…)`.
 
-    Times are of `datetime.timedelta`, from 1 ms to a year.
+    Times are seconds or a `datetime.timedelta`, from 1 ms to a year.
 
     Args:
         listen: "address:port" to accept replicas at, IPv6 in brackets: "[::1]:10912". Port 0: a
@@ -61,9 +63,9 @@ class Master:
     key: bytes | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     max_replicas: int = 16
-    heartbeat_every: datetime.timedelta = datetime.timedelta(seconds=5)
-    silence_limit: datetime.timedelta = datetime.timedelta(seconds=20)
-    replica_timeout: datetime.timedelta = datetime.timedelta(seconds=3)
+    heartbeat_every: Duration = datetime.timedelta(seconds=5)
+    silence_limit: Duration = datetime.timedelta(seconds=20)
+    replica_timeout: Duration = datetime.timedelta(seconds=3)
     max_lag_bytes: int = 256 << 20
     compression: bool = True
     max_bytes_per_s: int | None = None
@@ -83,7 +85,7 @@ class Master:
                 f"an address of loopback, as 127.0.0.1:10912; others need {how}",
             )
         for name in ("heartbeat_every", "silence_limit", "replica_timeout"):
-            _check_time(name, getattr(self, name))
+            duration_within(name, getattr(self, name), TIME_MIN, TIME_MOST)
         for name in ("max_replicas", "max_lag_bytes"):
             _check_number(name, getattr(self, name))
         if self.max_bytes_per_s is not None:
@@ -103,7 +105,7 @@ class Master:
 class Replica:
     """The store is a copy of another one, for `rocketstore.open(replication=…)`: it takes no puts.
 
-    Times are of `datetime.timedelta`, from 1 ms to a year.
+    Times are seconds or a `datetime.timedelta`, from 1 ms to a year.
 
     Args:
         master: "host:port" of the master; IPv6 in brackets: "[::1]:10912".
@@ -132,11 +134,11 @@ class Replica:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     begin: Begin | int = "oldest"
     compression: CodecName | None = None
-    heartbeat_every: datetime.timedelta = datetime.timedelta(seconds=5)
-    silence_limit: datetime.timedelta = datetime.timedelta(seconds=20)
-    reconnect_every: datetime.timedelta = datetime.timedelta(seconds=1)
+    heartbeat_every: Duration = datetime.timedelta(seconds=5)
+    silence_limit: Duration = datetime.timedelta(seconds=20)
+    reconnect_every: Duration = datetime.timedelta(seconds=1)
     broker: str | None = None
-    broker_every: datetime.timedelta = datetime.timedelta(seconds=10)
+    broker_every: Duration = datetime.timedelta(seconds=10)
 
     def __post_init__(self) -> None:
         """Raises ConfigError: a value that there is not, or that contradicts another one."""
@@ -155,7 +157,7 @@ class Replica:
         if self.broker is not None:
             _check_broker(self.broker, self.protocol)
         for name in ("heartbeat_every", "silence_limit", "reconnect_every", "broker_every"):
-            _check_time(name, getattr(self, name))
+            duration_within(name, getattr(self, name), TIME_MIN, TIME_MOST)
 
 
 def _address(field: str, given: object) -> tuple[str, int]:
@@ -211,11 +213,6 @@ def _check_compression(given: object, protocol: object) -> None:
         raise ConfigError(
             "compression", given, "'zlib', or zstandard: pip install 'rocketstore[compression]'"
         )
-
-
-def _check_time(name: str, given: object) -> None:
-    if not isinstance(given, datetime.timedelta) or not TIME_MIN <= given <= TIME_MOST:
-        raise ConfigError(name, given, "a datetime.timedelta from 1 ms to a year")
 
 
 def _check_number(name: str, given: object) -> None:

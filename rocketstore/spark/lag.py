@@ -152,7 +152,7 @@ def lags_of(
     """Of each topic, how much lies at or after a physical offset."""
     behind = max(0, store.visible_offset - place)
     now_ms = time.time() * 1000
-    for topic in sorted(store.topics()):
+    for topic in sorted(store.topics(system=True)):
         if is_system_topic(topic) if topics is None else topic not in topics:
             continue
         messages, oldest_ms = 0, now_ms

@@ -33,6 +33,7 @@ SHORTEST_WINDOW_MS: Final = 1000
 ROTATION_MS: Final = 60_000
 
 
+@public
 class TopicTotals(NamedTuple):
     """What was appended to one topic since the store was opened."""
 
@@ -40,6 +41,7 @@ class TopicTotals(NamedTuple):
     bytes: int
 
 
+@public
 class Rates(NamedTuple):
     """Events a second over the last 10, 60 and 600 s; while the store is younger, over the time
     since it was opened, which counts as one second at least: 10 messages within 26 ms are 10 a

@@ -59,12 +59,13 @@ if TYPE_CHECKING:
         RESERVED_PROPERTIES,
         SYSTEM_PREFIXES,
         SYSTEM_TOPICS,
+        is_system_group,
         is_system_topic,
         of_one_store,
     )
     from rocketstore.values.system_flags import BATCH_BITS
     from rocketstore.values.threads import Pool, runs_here, start_thread
-    from rocketstore.values.timestamps import Timestamp, timestamp_ms
+    from rocketstore.values.timestamps import Duration, Timestamp, timestamp_ms
 
 __all__ = [
     "BATCH_BITS",
@@ -78,6 +79,7 @@ __all__ = [
     "Body",
     "Column",
     "Durability",
+    "Duration",
     "KeyRows",
     "Listener",
     "ManualClock",
@@ -94,6 +96,7 @@ __all__ = [
     "counted",
     "durability_of",
     "foreign_names",
+    "is_system_group",
     "is_system_topic",
     "no_store",
     "of_one_store",
@@ -123,10 +126,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
             "kept_errors": "without_frames",
             "plural": "bounded counted",
             "record_filter": "RecordFilter Wanted topic_test",
-            "reserved_names": "RESERVED_PROPERTIES SYSTEM_PREFIXES SYSTEM_TOPICS is_system_topic"
-            " of_one_store",
+            "reserved_names": "RESERVED_PROPERTIES SYSTEM_PREFIXES SYSTEM_TOPICS is_system_group"
+            " is_system_topic of_one_store",
             "system_flags": "BATCH_BITS",
             "threads": "Pool runs_here start_thread",
-            "timestamps": "Timestamp timestamp_ms",
+            "timestamps": "Duration Timestamp timestamp_ms",
         },
     )

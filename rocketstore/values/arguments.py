@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 import operator
 from collections.abc import Callable, Iterable
@@ -41,6 +42,7 @@ __all__ = [
     "Row",
     "SegmentFiles",
     "at_most",
+    "number_of_seconds",
     "one_of",
     "seconds",
     "text",
@@ -81,19 +83,26 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
 
 
 def seconds(name: str, value: object) -> float:
-    """A time to wait: 0 … a year, what is outside counts as that.
+    """The seconds of a wait, at least 0 and at most a year. Raises as `number_of_seconds`."""
+    return min(max(number_of_seconds(name, value), 0.0), YEAR_S)
+
+
+def number_of_seconds(name: str, value: object) -> float:
+    """A number of seconds, or those of a timedelta.
 
     Raises:
-        TypeError: no number. ValueError: NaN.
+        TypeError: neither of the two. ValueError: NaN.
     """
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
     if isinstance(value, int | float):
         pass  # the look at a protocol takes its time
     elif not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
-        raise TypeError(f"{name} = {value!r}: expected a number of seconds")
+        raise TypeError(f"{name} = {value!r}: expected a number of seconds, or a timedelta")
     number = float(value)
     if math.isnan(number):
         raise ValueError(f"{name} = nan: give a number of seconds, or float('inf')")
-    return min(max(number, 0.0), YEAR_S)
+    return number
 
 
 def at_most(name: str, value: object) -> int:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from rocketstore.values.arguments import YEAR_S, seconds
-from rocketstore.values.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.arguments import seconds
+from rocketstore.values.timestamps import Duration, Timestamp, duration_of, timestamp_ms
 
 __all__ = ["Clock", "ManualClock", "SystemClock"]
 
@@ -85,19 +85,14 @@ class ManualClock:
         """Gives the time in milliseconds since 1970 UTC."""
         return self._now_ms
 
-    def advance(self, by: float | datetime.timedelta) -> None:
+    def advance(self, by: Duration) -> None:
         """Moves the clock forward by seconds, or by a timedelta; rounded down to the millisecond.
 
         Raises:
             TypeError: Neither a number nor a timedelta.
             ValueError: Less than 0, or beyond the year 2262. `set` moves a clock back.
         """
-        ahead = by if isinstance(by, datetime.timedelta) else None
-        if ahead is None:
-            seconds("by", by)
-            if not abs(float(by)) <= 1000 * YEAR_S:  # type: ignore[arg-type]
-                raise ValueError(f"by = {by!r}: seconds, fewer than those of a thousand years")
-            ahead = datetime.timedelta(seconds=float(by))  # type: ignore[arg-type]
+        ahead = duration_of("by", by)
         if ahead < datetime.timedelta(0):
             raise ValueError(f"by = {by!r}: a clock advances by 0 or more; set() moves it back")
         with self._moved:
@@ -114,7 +109,7 @@ class ManualClock:
         with self._moved:
             self._move(when_ms)
 
-    def wait_until(self, when: Timestamp, timeout_s: float | None = None) -> bool:
+    def wait_until(self, when: Timestamp, timeout_s: Duration | None = None) -> bool:
         """Waits until the clock says `when` or later. False: `timeout_s` real seconds went by first.
 
         Raises:

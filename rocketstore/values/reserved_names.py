@@ -15,6 +15,7 @@ __all__ = [
     "SCHEDULE_TOPIC",
     "SYSTEM_PREFIXES",
     "SYSTEM_TOPICS",
+    "is_system_group",
     "is_system_topic",
     "of_one_store",
     "refused_in_transaction",
@@ -98,3 +99,9 @@ def refused_in_transaction(name: str) -> str | None:
 
 def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether services store offsets of their own by this name; of a broker, consumers of its topics
+    above."""
+    return group.startswith("CID_RMQ_SYS_")

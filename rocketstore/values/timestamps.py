@@ -1,4 +1,5 @@
-"""Points in time at the public face: whole milliseconds since 1970 UTC, or aware datetimes."""
+"""Points in time at the public face: whole milliseconds since 1970 UTC, or aware datetimes; and spans:
+seconds, or timedeltas."""
 
 from __future__ import annotations
 
@@ -6,11 +7,15 @@ import datetime
 import operator
 from typing import SupportsIndex
 
-__all__ = ["Timestamp", "moment_of", "timestamp_ms"]
+from rocketstore.values.arguments import number_of_seconds
+
+__all__ = ["Duration", "Timestamp", "duration_of", "moment_of", "timestamp_ms"]
 
 
 #: What the public functions take as a point in time.
 Timestamp = int | datetime.datetime
+#: What they take as a span of time: a number of seconds, or a timedelta.
+Duration = float | datetime.timedelta
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -22,6 +27,21 @@ def moment_of(ms: int) -> datetime.datetime:
         return _EPOCH + ms * _MILLISECOND
     except OverflowError:
         return datetime.datetime.max.replace(tzinfo=datetime.UTC)
+
+
+def duration_of(name: str, value: object) -> datetime.timedelta:
+    """`value` as a timedelta; a number is one of seconds.
+
+    Raises:
+        TypeError: neither of the two. ValueError: NaN, or more than a timedelta can be.
+    """
+    if isinstance(value, datetime.timedelta):
+        return value
+    number = number_of_seconds(name, value)
+    try:
+        return datetime.timedelta(seconds=number)
+    except OverflowError:
+        raise ValueError(f"{name} = {value!r}: at most {datetime.timedelta.max}") from None
 
 
 def timestamp_ms(name: str, value: object) -> int:

@@ -13,6 +13,8 @@ import pytest
 import rocketstore
 import rocketstore.aio
 from rocketstore import ConsumerBusyError, GroupClaimedError, StoreClosedError
+from rocketstore.aio import consumer as consumers
+from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from tests.aio.loops import Disk, happens, turns
 from tests.process.other_process import PUT, number_of, other_process
 
@@ -157,6 +159,77 @@ async def test_groups(store: rocketstore.aio.Store) -> None:
         assert (await billing.poll(1))[0].queue_offset == 10
     assert await store.groups() == await store.groups("t") == ["billing"]
     assert await store.groups("u") == []
+
+
+@pytest.mark.parametrize("how", ["commit", "transaction", "asleep in a transaction", "stays"])
+@pytest.mark.store(**BIG)
+async def test_the_next_consumer_waits_for_the_group_of_a_cancelled_task(
+    how: str, store: rocketstore.aio.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the cancelled task has to end is held until the next consumer was refused."""
+    await fill(store, 3)
+    refused, begun, over = threading.Event(), asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    claim = ConsumerOffsets.claim
+
+    def claimed(*args: object) -> None:
+        try:
+            claim(*args)  # type: ignore[arg-type]
+        except GroupClaimedError:
+            refused.set()
+            raise
+
+    def held(owner: type, name: str) -> None:
+        call = getattr(owner, name)
+
+        def calls(*args: object, **named: object) -> object:
+            loop.call_soon_threadsafe(begun.set)
+            assert refused.wait(30)
+            return call(*args, **named)
+
+        monkeypatch.setattr(owner, name, calls)
+
+    async def work() -> None:
+        async with store.consumer("t", group="g") as consumer:
+            if how == "commit":
+                await consumer.poll(2)
+                await consumer.commit()
+            elif how == "stays":
+                begun.set()
+                try:
+                    await consumer.poll(timeout_s=None)
+                    await consumer.poll(timeout_s=None)
+                except asyncio.CancelledError:
+                    await over.wait()
+            else:
+                async with store.transaction() as tx:
+                    await tx.consume(consumer, 2)
+                    if how == "transaction":
+                        await tx.commit()
+                    begun.set()
+                    await asyncio.Event().wait()
+
+    monkeypatch.setattr(ConsumerOffsets, "claim", claimed)
+    if how == "commit":
+        held(rocketstore.Consumer, "commit")
+    elif how == "transaction":
+        held(rocketstore.StoreTransaction, "commit")
+    elif how == "stays":
+        monkeypatch.setattr(consumers, "GIVEN_BACK_S", 0.1)
+    else:
+        held(rocketstore.StoreTransaction, "__exit__")
+    task = asyncio.create_task(work())
+    await begun.wait()
+    task.cancel()
+    if how == "stays":
+        with pytest.raises(GroupClaimedError):
+            await store.consumer("t", group="g").poll()
+        over.set()
+    else:
+        async with store.consumer("t", group="g") as consumer:
+            assert consumer.positions == {0: 0 if how.startswith("asleep") else 2}
+    await asyncio.wait([task])
+    assert refused.is_set()
 
 
 @pytest.mark.store(**BIG)

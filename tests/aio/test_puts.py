@@ -188,7 +188,7 @@ async def test_batches_and_columns(store: rocketstore.aio.Store) -> None:
     batch = await writer.put_batch([b"a", b"b", b"c"], tags="x")
     assert (batch.count, batch.durability) == (3, "disk")
     data = np.frombuffer(b"alphabeta", dtype=np.uint8)
-    columns = await writer.put_columns(data, np.array([0, 5, 9]), keys="k")
+    columns = await writer.put_columns((np.array([0, 5, 9]), data), keys="k")
     assert columns.count == 2
     both = await asyncio.gather(writer.put(b"one"), writer.put_batch([b"two"]))
     assert {r.queue_offset for r in both} == {5, 6}

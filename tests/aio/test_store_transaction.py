@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 import rocketstore.aio
-from rocketstore import OffsetGapError, TransactionBusyError, TransactionSettledError
+from rocketstore import (
+    NewMessage,
+    OffsetGapError,
+    TransactionBusyError,
+    TransactionSettledError,
+)
 from tests.aio.loops import open_small
 
 BIG = {"commit_log_file_size_bytes": 1 << 16}
@@ -71,6 +76,25 @@ async def test_an_end_is_one_and_so_is_its_with(tmp_path: Path) -> None:
         with pytest.raises(TransactionSettledError, match="rollback cannot follow"):
             await tx.rollback()
         assert len([m async for m in store.consumer("out")]) == 1
+
+
+@pytest.mark.store(**BIG)
+async def test_a_put_is_no_coroutine_where_nothing_waits(store: rocketstore.aio.Store) -> None:
+    async with store.transaction() as tx:
+        tx.put("out", b"0")
+        tx.put_batch([NewMessage("out", b"1"), NewMessage("out", b"2")])
+        await tx.put("out", b"3")
+        await asyncio.gather(tx.put("out", b"4"), tx.put("out", b"5"))
+        with pytest.raises(ValueError, match="queue_id = -1"):
+            tx.put("out", b"no", queue_id=-1)
+    assert [m.body async for m in store.consumer("out")] == [b"%d" % n for n in range(6)]
+    with pytest.raises(TransactionSettledError):
+        tx.put("out", b"6")
+    tx = store.transaction()
+    await tx.put("out", b"6")
+    tx.put("out", b"7")
+    await tx.commit()
+    assert [result.queue_offset for result in tx.results] == [6, 7]
 
 
 async def test_what_a_transaction_read_comes_again_after_a_rollback(tmp_path: Path) -> None:

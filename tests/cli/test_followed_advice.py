@@ -51,7 +51,7 @@ def bodies(path: Path) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
                 (one.queue_offset, bytes(one.body))
                 for one in store.consumer(topic, queue_id=queue_id)
             ]
-            for topic in store.topics()
+            for topic in store.topics(system=True)
             for queue_id in store.queues(topic)
         }
 

@@ -58,7 +58,7 @@ class Template:
         with rocketstore.open(self.root, "r", **self.shape) as store:
             self.messages, errors = served(store)
             assert not errors, f"{self.name}: {errors}"
-            for topic in store.topics():
+            for topic in store.topics(system=True):
                 for message in store.consumer(topic):
                     self.keys += [
                         (topic, key)
@@ -72,7 +72,7 @@ def served(store: Store) -> tuple[Served, list[str]]:
     """The bodies of all messages that consumers get, and what they raise."""
     found: Served = {}
     errors = []
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         for queue_id in store.queues(topic):
             place = found[topic, queue_id] = {}
             try:

@@ -51,7 +51,7 @@ TYPED = (rocketstore.RocketStoreError, OSError)
 
 
 def served(store: rocketstore.Store) -> Iterator[Known]:
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         for count, message in enumerate(store.consumer(topic)):
             if count == READ_MAX:
                 break

@@ -273,7 +273,7 @@ class FullJudge:
         """By queue: what its consumer gives, by physical offset. And how many errors it met."""
         found: dict[Any, dict[int, Any]] = {}
         errors = 0
-        for topic in store.topics():
+        for topic in store.topics(system=True):
             for queue_id in store.queues(topic):
                 messages = found[topic, queue_id] = {}
                 for message in _skipping(store, topic, queue_id):

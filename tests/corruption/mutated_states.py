@@ -155,7 +155,7 @@ def _used(path: Path, mode: Any, **options: Any) -> Iterator[Known]:
         for waiting in store.delayed:
             yield ("waiting", -1, -1, -1, bytes(waiting.message.body))
         for shown in (
-            store.groups(),
+            store.groups(system=True),
             store.replication,
             (store.retention, str(store.retention.plan(rocketstore.Retention(max_bytes=1)))),
             store.recovery,

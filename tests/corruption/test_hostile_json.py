@@ -53,7 +53,7 @@ def delays(store):
     repr(store.delayed), store.delayed.undelivered, list(store.delayed)
 def reads(store):
     assert len(list(store.consumer(TOPIC))) == 20
-    store.queues(TOPIC), store.topics(), store.groups(TOPIC)
+    store.queues(TOPIC), store.topics(system=True), store.groups(TOPIC)
 def groups(store):
     with store.consumer(TOPIC, group="g", reset="earliest") as consumer:
         consumer.lag(), consumer.poll(3), consumer.commit()

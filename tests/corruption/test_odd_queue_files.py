@@ -98,7 +98,7 @@ def served(store: Store) -> tuple[Bodies, dict[Place, set[int]]]:
     """The bodies that consumers get, by queue offset, and the queue offsets at which they raise."""
     found: Bodies = {}
     errors: dict[Place, set[int]] = {}
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         for queue_id in store.queues(topic):
             place = topic, queue_id
             found[place] = {}

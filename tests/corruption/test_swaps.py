@@ -132,7 +132,7 @@ def use(root: Path, mode: Any) -> str:
     """Opens and reads all; the error's text, or "" without one. SECRET is never among the bodies."""
     try:
         with rocketstore.open(root, mode) as store:
-            for topic in store.topics():
+            for topic in store.topics(system=True):
                 for queue_id in store.queues(topic):
                     try:
                         bodies = [m.body for m in store.consumer(topic, queue_id=queue_id)]
@@ -195,7 +195,7 @@ def test_a_file_that_is_overwritten_in_place_has_no_second_name(
     with pytest.raises(rocketstore.ConfigError, match="hard links"):
         rocketstore.open(tmp_path / "s")
     with rocketstore.open(tmp_path / "s", "r") as store:
-        assert store.topics()
+        assert store.topics(system=True)
     untouched(outside)
 
 
@@ -239,7 +239,7 @@ def test_names_of_stored_records_never_leave_the_store(tmp_path: Path, wide: boo
         assert bodies == [b"sound %d" % number for number in range(len(names))]
         offsets = [one.physical_offset for one in made.records if one.topic == "?"]
         assert [store.get(at).body for at in offsets] == [b"body %d" % n for n in range(len(names))]
-        topics = store.topics()
+        topics = store.topics(system=True)
     assert {path for path in tmp_path.rglob("*") if root not in path.parents} == before
     inside = {path.name for path in (root / "consumequeue").iterdir()}
     assert inside == set(topics)

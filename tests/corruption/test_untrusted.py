@@ -34,7 +34,7 @@ def contents(store: rocketstore.Store) -> list[object]:
             queue_id,
             [fields_of(message) for message in store.consumer(topic, queue_id=queue_id)],
         )
-        for topic in store.topics()
+        for topic in store.topics(system=True)
         for queue_id in store.queues(topic)
     ]
 
@@ -115,7 +115,7 @@ def test_batch_queues_are_not_opened(tmp_path: Path) -> None:
     queue.mkdir(parents=True)
     (queue / f"{0:020d}").write_bytes(b"\x01" * 4600)
     with open_untrusted(root) as store:
-        assert "batches" not in store.topics()
+        assert "batches" not in store.topics(system=True)
         assert store.queues("batches") == []
 
 
@@ -187,7 +187,7 @@ def test_stores_of_rocketmq(name: str, tmp_path: Path) -> None:
         pytest.skip("no such store among the vectors")
     with open_untrusted(root) as store:
         assert store.begin_offset == expected["must"]["first_log_offset"]
-        assert store.topics()
+        assert store.topics(system=True)
 
 
 # ---- batch queues ----
@@ -203,7 +203,7 @@ def batches(tmp_path: Path) -> BatchStore:
 def test_batch_queues_are_made_from_the_log(batches: BatchStore) -> None:
     """Their files are not opened; once such a topic had no message, and no error told it."""
     with rocketstore.open(batches.root, "r") as trusted, open_untrusted(batches.root) as store:
-        assert store.topics() == trusted.topics()
+        assert store.topics(system=True) == trusted.topics(system=True)
         assert contents(store) == contents(trusted) != []
         assert [message.body for message in store.consumer(TOPIC)] == batches.bodies
         middle = batches.base // 2

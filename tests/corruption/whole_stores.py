@@ -122,8 +122,8 @@ def _put(store: Store, begin: int, end: int) -> None:
 def offsets_of(store: Store) -> dict[tuple[str, str, int], int]:
     return {
         (group, topic, queue_id): offset
-        for topic in store.topics()
-        for group in store.groups(topic)
+        for topic in store.topics(system=True)
+        for group in store.groups(topic, system=True)
         for queue_id, offset in store.committed(topic, group).items()
     }
 
@@ -140,7 +140,7 @@ def served_by(
     """Physical offset and content of each message that consumers get, and what they raise, by queue."""
     found: dict[Place, tuple[int, bytes]] = {}
     errors = {}
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         for queue_id in store.queues(topic):
             try:
                 with store.consumer(topic, queue_id=queue_id) as consumer:

@@ -197,7 +197,7 @@ def readable_by_us(store: Store) -> dict[int, Fields]:
     """What consumers get, damaged records passed over."""
     return {
         message.physical_offset: our_message(message)
-        for topic in store.topics()
+        for topic in store.topics(system=True)
         for queue_id in store.queues(topic)
         for _, message in queue_messages(store, topic, queue_id, lambda error: None)
     }

@@ -137,7 +137,7 @@ def of_ours(store: Store) -> View:
     """What rocketstore serves."""
     queues: dict[tuple[str, int], dict[int, Fields]] = {}
     bounds = {}
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         for queue_id in store.queues(topic):
             found = dict(queue_messages(store, topic, queue_id, _damaged))
             if not found:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import rocketstore
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import FlagReason
 from rocketstore.metrics import StoreCollector
 from rocketstore.replication import Master, Replica
 from tests.support.small_store import open_small
@@ -24,10 +24,12 @@ from tests.support.waiting import wait_until
 Labels = frozenset[tuple[str, str]]
 
 
-def scraped(stores: dict[str, rocketstore.Store]) -> dict[tuple[str, Labels], float]:
+def scraped(
+    stores: dict[str, rocketstore.Store], *, system: bool = False
+) -> dict[tuple[str, Labels], float]:
     """Samples by name and labels, as they come through the text."""
     registry = CollectorRegistry(auto_describe=True)
-    registry.register(StoreCollector(stores))
+    registry.register(StoreCollector(stores, system=system))
     found: dict[tuple[str, Labels], float] = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         assert family.documentation and family.type != "unknown", family
@@ -71,6 +73,22 @@ def test_a_scrape_tells_what_was_put_read_and_committed(tmp_path: Path) -> None:
             told = value(found, "position_bytes", store="main", position=position)
             assert told <= getattr(store, f"{position}_offset")
         assert value(found, "position_bytes", store="main", position="end") == store.end_offset
+
+
+def test_topics_and_groups_of_services_are_counted_where_they_are_asked_for(tmp_path: Path) -> None:
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        with store.transaction() as transaction:
+            transaction.put("orders", b"copy")
+        store.transactions.prepare("orders", b"half", group="g").commit()
+    with rocketstore.open(tmp_path / "s", durability="os") as store:
+        store.writer("orders").put(b"later", delay_level=3)
+        texts = {label for _, labels in scraped({"s": store}) for label in labels}
+        assert {text for name, text in texts if name in ("topic", "group")} == {"orders"}
+        found = scraped({"s": store}, system=True)
+        assert value(found, "put_messages_total", store="s", topic="SCHEDULE_TOPIC_XXXX") == 1
+        half = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "store": "s"}
+        assert value(found, "messages", **half) == 1
+        assert value(found, "group_lag_messages", **half, group="CID_RMQ_SYS_TRANS") == 0
 
 
 def test_times_are_seconds(tmp_path: Path) -> None:
@@ -131,16 +149,16 @@ def test_a_closed_store_says_that_and_nothing_else(tmp_path: Path) -> None:
 def test_flags_are_told(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "s") as store:
         assert not any(name == "blocked" for name, _ in scraped({"s": store}))
-        store.flags.set(Reason.DISK_FULL, "no room")
+        store.flags.set(FlagReason.DISK_FULL, "no room")
         assert value(scraped({"s": store}), "blocked", store="s", reason="DISK_FULL") == 1
-        store.flags.clear(Reason.DISK_FULL)
+        store.flags.clear(FlagReason.DISK_FULL)
 
 
 def test_a_store_that_takes_no_reads_hides_nothing_else(tmp_path: Path) -> None:
     with rocketstore.open(tmp_path / "a") as store, rocketstore.open(tmp_path / "b") as other:
         for each in (store, other):
             each.writer("orders").put(b"x")
-        store.flags.set(Reason.NOT_READABLE, "a broken disk")
+        store.flags.set(FlagReason.NOT_READABLE, "a broken disk")
         found = scraped({"a": store, "b": other})
     assert value(found, "blocked", store="a", reason="NOT_READABLE") == 1
     assert value(found, "open", store="a") == 1
@@ -155,9 +173,9 @@ def test_a_store_that_is_closed_in_a_scrape_says_that_and_nothing_else(
     store.writer("orders").put(b"x")
     groups = rocketstore.Store.groups
 
-    def closing(self: rocketstore.Store, topic: str | None = None) -> list[str]:
+    def closing(self: rocketstore.Store, topic: str | None = None, **asked: bool) -> list[str]:
         self.close()
-        return groups(self, topic)
+        return groups(self, topic, **asked)
 
     monkeypatch.setattr(rocketstore.Store, "groups", closing)
     families = StoreCollector({"s": store}).collect()
@@ -192,12 +210,12 @@ def test_a_part_that_cannot_be_asked_takes_itself_only(
 ) -> None:
     whole = getattr(rocketstore.Store, call)
 
-    def asked(self: rocketstore.Store, *arguments: str) -> object:
+    def asked(self: rocketstore.Store, *arguments: str, **named: bool) -> object:
         if self is bad and arguments in ((), ("lost",)):
             raise error
         if isinstance(whole, property):
             return whole.__get__(self)
-        return whole(self, *arguments)
+        return whole(self, *arguments, **named)
 
     with rocketstore.open(tmp_path / "a") as good, rocketstore.open(tmp_path / "b") as bad:
         for store in (good, bad):
@@ -228,7 +246,7 @@ def test_an_error_is_logged_once_until_it_is_another_one(
 ) -> None:
     errors: list[Exception] = [PermissionError(13, "no"), PermissionError(13, "no"), KeyError("x")]
 
-    def topics(self: rocketstore.Store) -> list[str]:
+    def topics(self: rocketstore.Store, *, system: bool) -> list[str]:
         raise errors.pop(0)
 
     with rocketstore.open(tmp_path / "s") as store:

@@ -123,7 +123,7 @@ class StoreMachine(RuleBasedStateMachine):
         offsets = [0]
         for row in rows:
             offsets.append(offsets[-1] + len(row))
-        result = self.opened.writer(topic).put_columns(b"".join(rows), offsets)
+        result = self.opened.writer(topic).put_columns((offsets, b"".join(rows)))
         places = result.physical_offsets
         for i, row in enumerate(rows):
             size = self.opened.get(places[i]).size if self.visible(places[i]) else len(row)

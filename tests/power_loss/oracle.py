@@ -166,7 +166,7 @@ def check_messages(store: Store, expected: Expectation, *, killed: bool) -> list
     low, high = expected.begin, max(expected.begin, expected.begin_wanted)
     check(low <= begin <= high, f"begins at {begin}, allowed {low} … {high}")
     messages: list[Message] = []
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         for queue_id in () if topic in (*DELAYED, KEYED, COMMIT_RECORDS) else store.queues(topic):
             found = list(store.consumer(topic, queue_id=queue_id))
             check_queue(f"{topic}/{queue_id}", found, expected)
@@ -314,7 +314,7 @@ def stored_offsets(store: Store) -> dict[str, int]:
     offsets = engine_of(store).offsets
     return {
         f"{group} {topic}/{queue_id}": offset
-        for topic in set(store.topics()) - {COMMIT_RECORDS}
+        for topic in set(store.topics(system=True)) - {COMMIT_RECORDS}
         for group in offsets.groups(topic)
         for queue_id, offset in offsets.get(topic, group).items()
     }
@@ -334,7 +334,7 @@ def check_index(store: Store, messages: list[Message], rng: random.Random) -> No
 def queue_ends(store: Store) -> dict[tuple[str, int], int]:
     return {
         (topic, queue_id): store.max_queue_offset(topic, queue_id)
-        for topic in store.topics()
+        for topic in store.topics(system=True)
         for queue_id in store.queues(topic)
     }
 

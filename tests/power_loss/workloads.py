@@ -94,7 +94,7 @@ def _put_batches(run: Run) -> None:
             result = writer.put_batch(bodies, tags=BATCH[0], keys=BATCH[1])
         else:
             offsets = [sum(map(len, bodies[:i])) for i in range(count + 1)]
-            result = writer.put_columns(b"".join(bodies), offsets, tags=BATCH[0], keys=BATCH[1])
+            result = writer.put_columns((offsets, b"".join(bodies)), tags=BATCH[0], keys=BATCH[1])
         run.done("orders", queue_id, result)
         if n % 5 == 0:
             run.save_checkpoint()
@@ -164,7 +164,7 @@ def groups(run: Run) -> None:
         some(run, 4)
         if n:
             topic = "orders" if n % 3 else "bills"
-            if topic in run.store.topics():
+            if topic in run.store.topics(system=True):
                 run.commit(topic, f"group{n % 2}")
     run.close()
     run.open()

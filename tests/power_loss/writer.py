@@ -78,7 +78,7 @@ class Run:
             end=store.end_offset,
             queues={
                 f"{topic}/{queue_id}": store.max_queue_offset(topic, queue_id)
-                for topic in store.topics()
+                for topic in store.topics(system=True)
                 for queue_id in store.queues(topic)
             },
             offsets=stored_offsets(store),
@@ -101,7 +101,7 @@ class Run:
         number = self.numbers.get((topic, queue_id))
         if number is None:
             number = 0
-            if topic in self.store.topics() and queue_id in self.store.queues(topic):
+            if topic in self.store.topics(system=True) and queue_id in self.store.queues(topic):
                 number = self.store.max_queue_offset(topic, queue_id)
         self.numbers[topic, queue_id] = number + count
         self.mark("sending", queue=f"{topic}/{queue_id}", life=self.life, count=count)
@@ -161,7 +161,7 @@ class Run:
         what comes again."""
         self.store.flush()
         engine = engine_of(dispatched(self.store))
-        there = (topic for topic in (LATE, DELAYED[-1]) if topic in self.store.topics())
+        there = (topic for topic in (LATE, DELAYED[-1]) if topic in self.store.topics(system=True))
         found = (message for topic in there for message in self.store.consumer(topic))
         first = [
             one.physical_offset for one in found if one.topic == LATE or "__EVERY" in one.properties

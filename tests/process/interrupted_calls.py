@@ -127,7 +127,7 @@ class Others(Puts):
         self.writer.submit(b"%d:" % number + bytes(1200)).result(60)
         self.acknowledged.append(number)
         self.store.stats()
-        self.store.topics()
+        self.store.topics(system=True)
         with self.store.consumer("t", group=GROUP, offset="latest") as consumer:
             consumer.poll(1)
         len(self.store.delayed)

@@ -43,7 +43,7 @@ def test_every_entry_is_closed_in_the_child(
             "put": lambda: writer.put(b"x"),
             "put disk": lambda: writer.put(b"x", durability="disk"),
             "put_batch": lambda: writer.put_batch([b"x"]),
-            "put_columns": lambda: writer.put_columns(b"x", [0, 1]),
+            "put_columns": lambda: writer.put_columns(([0, 1], b"x")),
             "submit": lambda: writer.submit(b"x"),
             "put_message": lambda: store.put_message("Orders", b"x"),
             "writer": lambda: store.writer("Orders"),

@@ -52,7 +52,7 @@ with rocketstore.open(sys.argv[1], on_recovery=show) as store:
         "end": report.end,
         "lost": report.lost,
         "anonymous": most,
-        "messages": sum(store.max_queue_offset(t, q) for t in store.topics() for q in store.queues(t)),
+        "messages": sum(store.max_queue_offset(t, q) for t in store.topics(system=True) for q in store.queues(t)),
     }), flush=True)
 """
 

@@ -49,7 +49,7 @@ def with_certificates() -> ssl.SSLContext:
         ({"max_replicas": True}, "max_replicas"),
         ({"max_lag_bytes": 1.5}, "max_lag_bytes"),
         ({"max_bytes_per_s": 0}, "max_bytes_per_s"),
-        ({"heartbeat_every": 5}, "heartbeat_every"),
+        ({"heartbeat_every": "5"}, "heartbeat_every"),
         ({"heartbeat_every": timedelta()}, "heartbeat_every"),
         ({"silence_limit": timedelta(seconds=-1)}, "silence_limit"),
         ({"replica_timeout": timedelta(microseconds=1)}, "replica_timeout"),

@@ -30,7 +30,7 @@ def test_every_kind_of_append_goes_behind_the_one_before(tmp_path: Path) -> None
                 writer.put(b"a" * 300),
                 writer.put(memoryview(b"?" + b"b" * 300 + b"?")[1:-1]),
                 writer.put_batch([b"c" * 300, b"d" * 300]),
-                writer.put_columns(np.frombuffer(b"e" * 900, dtype=np.uint8), ends),
+                writer.put_columns((ends, np.frombuffer(b"e" * 900, dtype=np.uint8))),
                 writer.submit(b"f" * 300),
                 store.put_message("orders", b"g" * 300),
             ]

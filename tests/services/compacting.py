@@ -24,7 +24,7 @@ def put(store: Store, body: bytes, keys: str | None = None, **more: Any) -> rock
 def messages(path: Path, topic: str = "users") -> list[rocketstore.Message]:
     """In the order of the log."""
     with open_small(path, "r") as store:
-        if topic not in store.topics():
+        if topic not in store.topics(system=True):
             return []
         return sorted(store.consumer(topic), key=lambda message: message.physical_offset)
 

@@ -20,7 +20,11 @@ def put(store: Store, key: str | None, body: bytes, queue_id: int = 0, **more: A
 
 def messages(store: Store) -> list[Message]:
     """Of the topic, in the order of the log."""
-    found = list(store.consumer("config", offset="earliest")) if "config" in store.topics() else []
+    found = (
+        list(store.consumer("config", offset="earliest"))
+        if "config" in store.topics(system=True)
+        else []
+    )
     return sorted(found, key=lambda message: message.physical_offset)
 
 

@@ -136,8 +136,8 @@ def commits_of_transactions(case: Case) -> None:
 
 
 def offsets_of_groups(case: Case) -> None:
-    for group in case.store.groups():
-        for topic in case.store.topics():
+    for group in case.store.groups(system=True):
+        for topic in case.store.topics(system=True):
             for queue_id, offset in case.store.committed(topic, group).items():
                 assert offset <= case.store.max_queue_offset(topic, queue_id), (topic, group)
 
@@ -174,7 +174,7 @@ def queues(case: Case) -> None:
     for columns in rocketstore.scan(case.path, system_topics=True):
         scanned.update(zip(columns["topic"], columns["queue_offset"].tolist(), strict=True))
     assert set(scanned.values()) == {1}
-    for topic in case.store.topics():
+    for topic in case.store.topics(system=True):
         offsets = [one.queue_offset for one in read(case.store, topic)]
         assert all(after == before + 1 for before, after in pairwise(offsets))
         assert all((topic, offset) in scanned for offset in offsets)

@@ -183,7 +183,11 @@ def test_what_it_keeps() -> None:
 @pytest.mark.parametrize(
     ("field", "values", "remedy"),
     [
-        ("max_age", (7, "7d", datetime.timedelta(), -DAY), "a timedelta above 0, such as"),
+        (
+            "max_age",
+            (0, "7d", datetime.timedelta(), -DAY),
+            "seconds or a timedelta, from 0:00:00.001",
+        ),
         ("max_bytes", (0, -1, 1.5, True, "1G"), "a whole number of bytes above 0"),
         (
             "disk_watermarks",
@@ -199,7 +203,7 @@ def test_what_it_keeps() -> None:
         ("keep_unconsumed_by", ("billing",), "one group is ['billing']"),
         ("keep_unshipped", (1, "s3://lake", None), "True or False"),
         ("emergency_watermark", (0, 1.1, 95, "x", True), "a fraction above 0 and up to 1"),
-        ("check_every", (5, DAY * 2, datetime.timedelta(), None), "10 milliseconds to 1 day"),
+        ("check_every", (0.001, DAY * 2, datetime.timedelta(), None), "0:00:00.010000 to 1 day"),
     ],
 )
 def test_wrong_values(field: str, values: tuple[Any, ...], remedy: str) -> None:

@@ -77,7 +77,7 @@ def everything(root: Path) -> list[rocketstore.Message]:
     with rocketstore.open(root, "r") as store:
         found = [
             m
-            for topic in store.topics()
+            for topic in store.topics(system=True)
             for q in store.queues(topic)
             for m in store.consumer(topic, queue_id=q)
         ]

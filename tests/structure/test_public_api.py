@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 
 import pytest
 
-from tests.structure.public_api import SNAPSHOT, exported, snapshot
+from tests.structure.public_api import SNAPSHOT, exported, find, members, signature, snapshot
 
 pytestmark = pytest.mark.quick
 
@@ -46,3 +47,30 @@ def test_no_public_signature_takes_anything() -> None:
         if re.search(r"\bAny\b", line):
             found.add(f"{owner}: {line.strip().split('(')[0]}")
     assert found == set(ANYTHING)
+
+
+#: Classes of fields that show what a call was given, or how far an open trusted a file.
+INNER = {"ArchivePart", "OwnCheckpoint", "RecordFilter"}
+
+
+def test_what_a_call_gives_has_a_public_name() -> None:
+    """A class that a result, or a field of one, is of: a caller writes it in annotations."""
+    from rocketstore import config, replication, testing
+
+    found = set()
+    for name in exported():
+        module, node = find("rocketstore", name)
+        texts = [signature(node)] if isinstance(node, ast.FunctionDef) else []
+        texts += members(module, node).values() if isinstance(node, ast.ClassDef) else []
+        for text in texts:
+            given = text.rpartition("-> ")[2] if "-> " in text else text.partition(" = ")[0]
+            for word in re.findall(r"\b[A-Z]\w+", given):
+                try:
+                    kind = find(module, word)[1]
+                except LookupError:
+                    continue  # of Python
+                if isinstance(kind, ast.ClassDef):
+                    found.add(word)
+    assert len(found) > 30
+    modules = {*config.__all__, *replication.__all__, *testing.__all__}
+    assert found - {*exported()} - modules == INNER

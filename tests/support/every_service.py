@@ -174,7 +174,7 @@ def make(path: Path, rng: random.Random, steps: int = 90) -> dict[str, Counter[b
 def messages_by_topic(path: Path) -> dict[str, list[Message]]:
     """What a consumer of each topic of applications is given, queue by queue."""
     with rocketstore.open(path, "r") as store:
-        return {topic: everything(store, topic) for topic in store.topics() if topic not in SYSTEM}
+        return {topic: everything(store, topic) for topic in store.topics()}
 
 
 def shown(body: Any, tags: str | None, keys: str | None, properties: dict[str, str]) -> Put:

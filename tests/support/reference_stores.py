@@ -157,7 +157,9 @@ def compare(expected: Expectation, store: Store, mode: str) -> Comparison:
 
 
 def _compare_queues(expected: Expectation, store: Store, found: Comparison) -> None:
-    there = {(topic, queue_id) for topic in store.topics() for queue_id in store.queues(topic)}
+    there = {
+        (topic, queue_id) for topic in store.topics(system=True) for queue_id in store.queues(topic)
+    }
     found.queues = len(there)
     for topic, queue_id in sorted(set(expected.slots) - there):
         found.differ(f"no queue {topic}/{queue_id}")

@@ -42,7 +42,7 @@ def held(root: Path) -> list[str]:
 
 def stored(store: Store) -> Iterator[tuple[str, int, int, str]]:
     """Topic, queue, queue offset and body of all that can be read; steps over damage."""
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         if topic in (RECORDS, TIMERS):
             continue  # a commit record has the bodies of its messages together
         for queue_id in store.queues(topic):

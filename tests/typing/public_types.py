@@ -79,6 +79,8 @@ except rocketstore.OffsetOutOfRangeError as error:
 async def in_a_loop(loop: rocketstore.aio.Store) -> None:
     stored = await loop.put_message("orders", b"a", flag=1)
     reveal_type(stored)  # rocketstore._native.append.put_result.PutResult
+    found = await loop.query("orders", "a")
+    reveal_type(found)  # list[rocketstore._native.format.message.Message]
     await loop.put_message("orders", b"a", flags=1)  # type: ignore[call-arg]
     await loop.put_message("orders", b"a", queue_id="1")  # type: ignore[arg-type]
     await loop.configure(flush_intervall_ms=1)  # type: ignore[call-arg]
@@ -89,8 +91,8 @@ def check_int64(numbers: NDArray[np.int64]) -> None: ...
 
 def columns(writer: rocketstore.Writer, store: rocketstore.Store) -> None:
     bodies = ([0, 1, 2], b"ab")
-    writer.put_columns(b"ab", [0, 1, 2], row_tags=["x", None], row_keys=[["a", "b"], "c"])
-    writer.put_columns(b"ab", [0, 1, 2], row_tags=5)  # type: ignore[arg-type]
+    writer.put_columns(([0, 1, 2], b"ab"), row_tags=["x", None], row_keys=[["a", "b"], "c"])
+    writer.put_columns(([0, 1, 2], b"ab"), row_tags=5)  # type: ignore[arg-type]
     store.put_columns(bodies, topics=["orders"], queue_ids=0, tags=([0, 0, 0], b""))
     store.put_columns(bodies, topics=["orders"], tag=None)  # type: ignore[call-arg]
     store.put_columns(bodies)  # type: ignore[call-arg]

@@ -7,17 +7,17 @@ import time
 
 import pytest
 
-from rocketstore.log.commitlog.running_flags import Reason, RunningFlags
+from rocketstore.log.commitlog.running_flags import FlagReason, RunningFlags
 
 #: reason: value, blocks put, blocks get (semantics 13.6)
 TABLE = {
-    Reason.NOT_READABLE: (1, False, True),
-    Reason.NOT_WRITEABLE: (2, True, False),
-    Reason.WRITE_LOGICS_QUEUE_ERROR: (4, True, False),
-    Reason.WRITE_INDEX_FILE_ERROR: (8, True, False),
-    Reason.DISK_FULL: (16, True, False),
-    Reason.FENCED: (32, True, False),
-    Reason.LOGIC_DISK_FULL: (64, True, False),
+    FlagReason.NOT_READABLE: (1, False, True),
+    FlagReason.NOT_WRITEABLE: (2, True, False),
+    FlagReason.WRITE_LOGICS_QUEUE_ERROR: (4, True, False),
+    FlagReason.WRITE_INDEX_FILE_ERROR: (8, True, False),
+    FlagReason.DISK_FULL: (16, True, False),
+    FlagReason.FENCED: (32, True, False),
+    FlagReason.LOGIC_DISK_FULL: (64, True, False),
 }
 
 
@@ -28,7 +28,7 @@ def flags() -> RunningFlags:
 
 
 @pytest.mark.parametrize("reason", TABLE)
-def test_each_reason_blocks_what_the_table_says(reason: Reason, flags: RunningFlags) -> None:
+def test_each_reason_blocks_what_the_table_says(reason: FlagReason, flags: RunningFlags) -> None:
     value, blocks_put, blocks_get = TABLE[reason]
     assert (flags.writeable, flags.readable) == (True, True)
     assert flags.set(reason, "because") is False
@@ -39,42 +39,42 @@ def test_each_reason_blocks_what_the_table_says(reason: Reason, flags: RunningFl
 
 
 def test_the_table_has_every_reason() -> None:
-    assert set(TABLE) == set(Reason)
+    assert set(TABLE) == set(FlagReason)
 
 
 def test_the_first_cause_and_time_stay(flags: RunningFlags) -> None:
     first = OSError(28, "No space left on device")
     before_ms = time.time_ns() // 1_000_000
-    flags.set(Reason.DISK_FULL, first)
+    flags.set(FlagReason.DISK_FULL, first)
     after_ms = time.time_ns() // 1_000_000
-    assert flags.set(Reason.DISK_FULL, "later") is True
+    assert flags.set(FlagReason.DISK_FULL, "later") is True
     [state] = flags.states
     assert state.cause is first
     assert before_ms <= state.since_ms <= after_ms
 
 
 def test_clear_says_whether_the_reason_was_in_force(flags: RunningFlags) -> None:
-    flags.set(Reason.DISK_FULL, "a")
-    flags.set(Reason.FENCED, "b")
-    assert flags.clear(Reason.DISK_FULL) is True
-    assert flags.clear(Reason.DISK_FULL) is False
+    flags.set(FlagReason.DISK_FULL, "a")
+    flags.set(FlagReason.FENCED, "b")
+    assert flags.clear(FlagReason.DISK_FULL) is True
+    assert flags.clear(FlagReason.DISK_FULL) is False
     assert flags.bits == 32
-    assert flags.set(Reason.DISK_FULL, "c") is False
+    assert flags.set(FlagReason.DISK_FULL, "c") is False
     assert [state.cause for state in flags.states] == ["b", "c"]
 
 
 def test_text_names_reason_time_and_cause(flags: RunningFlags) -> None:
     assert str(flags) == "running"
-    flags.set(Reason.NOT_WRITEABLE, "maintenance")
+    flags.set(FlagReason.NOT_WRITEABLE, "maintenance")
     assert str(flags).startswith("NOT_WRITEABLE since 2")
     assert str(flags).endswith("Z: maintenance")
 
 
 def test_a_set_of_reasons_is_refused(flags: RunningFlags) -> None:
     with pytest.raises(ValueError, match="not one reason"):
-        flags.set(Reason.DISK_FULL | Reason.FENCED, "x")
+        flags.set(FlagReason.DISK_FULL | FlagReason.FENCED, "x")
     with pytest.raises(ValueError, match="not one reason"):
-        flags.clear(Reason(0))
+        flags.clear(FlagReason(0))
 
 
 def test_threads_that_set_one_reason_agree_on_who_was_first(flags: RunningFlags) -> None:
@@ -83,7 +83,7 @@ def test_threads_that_set_one_reason_agree_on_who_was_first(flags: RunningFlags)
 
     def work(name: int) -> None:
         barrier.wait(20)
-        if not flags.set(Reason.FENCED, str(name)):
+        if not flags.set(FlagReason.FENCED, str(name)):
             firsts.append(str(name))
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]

@@ -42,7 +42,7 @@ cdef inline int refuse_size(append_call *call) except -1:
     if call.log.ring is not NULL:
         half = (call.log.ring_size - RS_BLANK_SIZE_MIN) // 2
     what = f"the batch of {call.count} messages" if call.count > 1 else "the message"
-    smaller = "send smaller batches" if call.count > 1 else "send a smaller message"
+    smaller = "put it with chunk=True" if call.count > 1 else "send a smaller message"
     if most != half:
         wanted = size + RS_BLANK_SIZE_MIN
         remedy = f"open a new store with commit_log_file_size_bytes = {wanted} or more"

@@ -1,4 +1,3 @@
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -7,7 +6,7 @@ from rocketstore._native.put.string_rows import Strings
 from rocketstore._native.put.writer import Writer
 from rocketstore.values.arguments import Body, Row
 from rocketstore.values.durability import Durability
-from rocketstore.values.timestamps import Timestamp
+from rocketstore.values.timestamps import Duration, Timestamp
 
 @final
 class Rows:
@@ -25,7 +24,7 @@ class Rows:
         shard_key: str | None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
         unique_id: str | None = None,
         expected: int | None = None,
     ) -> None: ...
@@ -36,7 +35,9 @@ class Rows:
     def seal(self, head: bytes) -> None: ...
     def __len__(self) -> int: ...
     def results(self, first: int) -> list[PutResult]: ...
-    def put(self, durability: Durability | None, timeout_s: float | None) -> PutResult: ...
+    def put(
+        self, durability: Durability | None, timeout_s: Duration | None, chunk: bool = False
+    ) -> PutResult: ...
 
 def put_columns(
     writer: Writer,
@@ -53,5 +54,5 @@ def put_columns(
     born_time: Timestamp | None,
     shard_key: str | None,
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
 ) -> PutResult: ...

@@ -189,12 +189,12 @@ cdef class Rows:
             self.first = writer
         return 0
 
-    def put(self, durability, timeout_s):
-        """Appends all of them in one segment."""
+    def put(self, durability, timeout_s, chunk=False):
+        """Appends all of them in one segment; with `chunk` in as many parts as it takes."""
         if self.count == 0:
             raise MessageRejectedError("an empty batch: pass at least one message")
         cdef int asked = self.first.asked(durability, timeout_s)
-        return self.append(self.first.log, asked, timeout_s, True, "messages")
+        return self.append(self.first.log, asked, timeout_s, not chunk, "messages")
 
     cdef int check_sizes(self, Log log, str what) except -1:
         cdef size_t i, size
@@ -256,13 +256,14 @@ cdef class Rows:
         except RocketStoreError as error:
             error.add_note(f"{done} of {self.count} {what} were stored before this")
             raise
+        finally:
+            for row, delay, _ in self.notes:
+                if delay is not None and row < done:
+                    delay.note()
         for i in range(self.count):
             queue_offsets[i] = self.messages[i].queue_offset
             queue_ids[i] = self.messages[i].queue_id
         result.offsets, result.rows, result.ids = places, rows, ids
-        for note in self.notes:
-            if note[1] is not None:
-                note[1].note()
         self.first.finish(result, asked, timeout_s, started)
         return result
 
@@ -294,7 +295,6 @@ cdef class Rows:
 
 
 # ---- columns ----
-
 cdef struct Columns:
     rs_message *messages
     rs_queue_state **queues

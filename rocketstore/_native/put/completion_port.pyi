@@ -1,4 +1,3 @@
-import datetime
 import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, final, type_check_only
@@ -9,7 +8,7 @@ from rocketstore._native.put.writer import Writer
 from rocketstore._native.sync.futex import EventCount, EventFd
 from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
-from rocketstore.values.timestamps import Timestamp
+from rocketstore.values.timestamps import Duration, Timestamp
 
 @type_check_only
 class Waiter(Protocol):
@@ -61,7 +60,7 @@ class CompletionPort:
         waiter: Waiter,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> int:
         """Puts a message that need not wait for room, and promises `durability`; gives a Placed.
 

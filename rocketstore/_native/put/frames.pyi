@@ -6,6 +6,7 @@ from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.put.put_columns import MessageColumns
 from rocketstore._native.put.writer import Writer
 from rocketstore.values.durability import Durability
+from rocketstore.values.timestamps import Duration
 
 def encode_columns(
     columns: MessageColumns, into: bytearray
@@ -17,5 +18,5 @@ def put_frames(
     *,
     record_crc: bool,
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
 ) -> PutResult: ...

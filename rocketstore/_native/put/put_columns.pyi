@@ -6,6 +6,7 @@ from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.put.string_rows import Strings
 from rocketstore._native.put.writer import Writer
 from rocketstore.values.durability import Durability
+from rocketstore.values.timestamps import Duration
 
 @final
 class MessageColumns:
@@ -37,5 +38,5 @@ def put_message_columns(
     *,
     record_crc: bool,
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
 ) -> PutResult: ...

@@ -3,6 +3,7 @@ from rocketstore._native.put.writer import Writer
 from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
+from rocketstore.values.timestamps import Duration
 
 def put_message(
     writer: Writer,
@@ -18,7 +19,7 @@ def put_message(
     prepared_transaction_offset: int,
     lights: list[QueueState],
     durability: Durability | None,
-    timeout_s: float | None,
+    timeout_s: Duration | None,
     expected: int = -1,
     only_latest: bool = False,
 ) -> PutResult: ...

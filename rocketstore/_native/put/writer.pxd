@@ -50,6 +50,8 @@ cdef class Writer:
     @cython.final
     cdef QueueState delay(self, rs_message *message, Text *text, QueueState real, object delay)
     @cython.final
+    cdef PutResult append_spans(self, rs_message *message, const rs_span *spans, size_t count,
+                                QueueState queue, bint whole, str what)
     cdef int64_t expected(self, object queue_offset, object shard_key) except? -1
     @cython.final
     cdef inline int fill(self, rs_message *message, QueueState queue, object flag,

@@ -1,4 +1,3 @@
-import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, type_check_only
 
@@ -7,7 +6,7 @@ from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.sync.queue_positions import QueueState
 from rocketstore.values.arguments import Body
 from rocketstore.values.durability import Durability
-from rocketstore.values.timestamps import Timestamp
+from rocketstore.values.timestamps import Duration, Timestamp
 
 @type_check_only
 class Delays(Protocol):
@@ -17,7 +16,7 @@ class Delays(Protocol):
         self,
         delay_level: int | None,
         deliver_at: Timestamp | None,
-        deliver_after: datetime.timedelta | None,
+        deliver_after: Duration | None,
         /,
     ) -> object: ...
 
@@ -68,12 +67,12 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
         expected_queue_offset: int | None = None,
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> PutResult:
         """Appends one message and waits for the promise (`durability`, default the writer's).
 
@@ -102,7 +101,7 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PutResult: ...
     def put_batch(
         self,
@@ -115,16 +114,20 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
+        chunk: bool = False,
     ) -> PutResult:
         """Appends several bodies to one queue, back to back in one segment, and waits once.
 
         After the death of the process all of them are there or none; an unacknowledged batch may
-        survive a power cut in part, from its beginning (D-37).
+        survive a power cut in part, from its beginning (D-37). With `chunk` it is put in
+        parts where it does not fit into what is left of a segment, each all or none: the result has
+        the places of all messages, and a note of an error says how many were stored.
 
         Raises:
             MessageRejectedError and its kin: a body cannot be stored, or there is none.
-            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
+            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored, or with
+                `chunk` what the note says.
             DurabilityTimeoutError: stored (`error.result`), but not known to be on disk.
             StoreClosedError: the store was closed.
         """
@@ -141,5 +144,5 @@ class Writer:
         born_time: Timestamp | None = None,
         shard_key: str | None = None,
         durability: Durability | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Duration | None = None,
     ) -> PutResult: ...

@@ -379,31 +379,55 @@ cdef class Writer:
         result = put_result(&appended, queue.queue_id, 1, self.log.met, &self.template.store_host)
         return waiting(result, delay, unique_id)
 
+    @cython.final
+    cdef PutResult append_spans(self, rs_message *message, const rs_span *spans, size_t count,
+                                QueueState queue, bint whole, str what):
+        """Appends them: all in one segment, or `whole` is false and in as many parts as it takes."""
+        cdef rs_appended appended
+        cdef PutResult result = None
+        cdef size_t done = 0, part = count
+        cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
+        try:
+            while done < count:
+                if not whole:
+                    self.log.ready()  # before the mutex, which a forked child may never get
+                    with nogil:
+                        self.log.mutex.lock()
+                        part = rs_log_fitting(&self.log.log, message, spans + done, count - done)
+                        self.log.mutex.unlock()
+                    part = max(part, <size_t>1)
+                self.log.append_batch(message, spans + done, part, queue,
+                                      <int64_t *>PyBytes_AS_STRING(places) + done, &appended)
+                if result is None:
+                    result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
+                                        &self.template.store_host)
+                    result.offsets = places
+                result.add_rows(&appended, <int64_t>done, <int64_t>part)
+                done += part
+        except RocketStoreError as error:
+            if not whole:
+                error.add_note(f"{done} of {count} {what} were stored before this")
+            raise
+        return result
+
     def put_batch(self, bodies, *, tags=None, keys=None, properties=None, flag=0, born_time=None,
-                  shard_key=None, durability=None, timeout_s=None):
+                  shard_key=None, durability=None, timeout_s=None, chunk=False):
         """Appends several bodies to one queue, back to back in one segment, and waits once.
 
-        After the death of the process all of them are there or none; an unacknowledged batch may
-        survive a power cut in part, from its beginning (D-37). No bodies are no messages: the
-        result has `count` 0.
-
-        Raises:
-            MessageRejectedError and its kin: a body cannot be stored.
-            BackpressureError, DiskFullError, StoreFailedError: no room; nothing was stored.
-            DurabilityTimeoutError: stored (`error.result`), but not known to be on disk.
-            StoreClosedError: the store was closed.
-        """
+        After the death of the process all of them are there or none; an unacknowledged batch may survive a power cut
+        in part, from its beginning (D-37). No bodies are no messages: the result has `count` 0. With `chunk` it is put
+        in parts where it does not fit into what is left of a segment, each all or none. Errors are as of `put`; those
+        of `chunk` note how many were stored."""
         cdef rs_message message
-        cdef rs_appended appended
         cdef Bodies opened
         cdef Text text
         cdef PutResult result
+        cdef int64_t room
         cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
         cdef int64_t started = now_ns() if asked > self.log.met else 0
         cdef list items = several_bodies(bodies)
         cdef size_t count = <size_t>len(items)
-        cdef bytes offsets
         if count == 0:
             self.log.ready()
             return nothing_put(durability_name(asked), queue.queue_id)
@@ -413,17 +437,15 @@ cdef class Writer:
             self.fill(&message, queue, flag, born_time)
             self.describe(&message, &text, tags, keys, properties, shard_key)
             bodies_open(&opened, items)
+            room = record_max(self.log) - <int64_t>rs_record_size(&message)
             message.body = opened.spans[opened.largest]
             self.check_body(&message)
-            offsets = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
-            self.log.append_batch(&message, opened.spans, count, queue,
-                                  <int64_t *>PyBytes_AS_STRING(offsets), &appended)
+            if chunk and <int64_t>message.body.size > room:  # before the first part
+                refuse_row(self.log, opened.largest, message.body.size, room)
+            result = self.append_spans(&message, opened.spans, count, queue, not chunk, "messages")
         finally:
             bodies_close(&opened)
             text_free(&text)
-        result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
-                            &self.template.store_host)
-        result.offsets = offsets
         self.finish(result, asked, timeout_s, started)
         return result
 
@@ -433,17 +455,14 @@ cdef class Writer:
         """Appends rows data[offsets[i]:offsets[i + 1]], as many segments as it takes. Offsets are
         read once, and checked."""
         cdef rs_message message
-        cdef rs_appended appended
         cdef Text text
-        cdef PutResult result = None
+        cdef PutResult result
         cdef int asked = self.asked(durability, timeout_s)
         cdef QueueState queue = self.pick(shard_key)
         cdef int64_t started = now_ns() if asked > self.log.met else 0
-        cdef size_t count = <size_t>max(offsets.shape[0] - 1, 0)
+        cdef size_t i, count = <size_t>max(offsets.shape[0] - 1, 0)
         cdef int64_t room, end, following
-        cdef size_t done = 0, part, i
         cdef rs_span *spans = NULL
-        cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
         cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
         if count == 0:
             raise MessageRejectedError("offsets: an empty column; n messages need n + 1 offsets")
@@ -469,30 +488,12 @@ cdef class Writer:
                 end = following
                 if <int64_t>spans[i].size > min(self.log.max_message_size_bytes, room):
                     refuse_row(self.log, i, spans[i].size, room)
-            while done < count:
-                self.log.ready()  # before the mutex, which a forked child may never get
-                with nogil:
-                    self.log.mutex.lock()
-                    part = rs_log_fitting(&self.log.log, &message, spans + done, count - done)
-                    self.log.mutex.unlock()
-                part = max(part, <size_t>1)
-                self.log.append_batch(&message, spans + done, part, queue,
-                                      <int64_t *>PyBytes_AS_STRING(places) + done, &appended)
-                if result is None:
-                    result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
-                                        &self.template.store_host)
-                    result.offsets = places
-                result.add_rows(&appended, <int64_t>done, <int64_t>part)
-                done += part
-        except RocketStoreError as error:
-            error.add_note(f"{done} of {count} rows were stored before this")
-            raise
+            result = self.append_spans(&message, spans, count, queue, False, "rows")
         finally:
             PyMem_RawFree(spans)
             text_free(&text)
         self.finish(result, asked, timeout_s, started)
         return result
-
 
 rs_put_install(
     Writer.__dict__["put"], Writer.__dict__["_put_plain"],

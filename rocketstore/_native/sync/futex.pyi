@@ -1,6 +1,8 @@
 from typing import Self, final
 
-def timeout_ms(timeout_s: float, name: str = "timeout_s") -> int: ...
+from rocketstore.values.timestamps import Duration
+
+def timeout_ms(timeout_s: Duration, name: str = "timeout_s") -> int: ...
 
 @final
 class EventFd:

@@ -16,6 +16,8 @@ from rocketstore._native.format.csrc_atomic cimport (
 )
 from rocketstore._native.os.syscalls cimport outcome, sys
 
+from rocketstore.values.arguments import seconds as wait_seconds
+
 cdef enum:
     FUTEX_WAIT = 0
     FUTEX_WAKE = 1
@@ -36,12 +38,13 @@ cdef int64_t now_ns() noexcept nogil:
 
 
 cpdef int64_t timeout_ms(object timeout_s, str name="timeout_s") except -1:
-    """Milliseconds of a timeout in seconds, a year's at most. Raises TypeError, ValueError."""
+    """Milliseconds of a timeout, a year's at most: a number of seconds, or a timedelta. Raises
+    TypeError, ValueError."""
     cdef double seconds
     try:
         seconds = timeout_s
     except (TypeError, OverflowError):
-        raise TypeError(f"{name} = {timeout_s!r}: expected a number of seconds") from None
+        seconds = wait_seconds(name, timeout_s)
     if seconds != seconds:
         raise ValueError(f"{name} = nan: give a number of seconds, or float('inf')")
     return <int64_t>(min(max(seconds, 0.0), <double>LONGEST_S) * 1000)

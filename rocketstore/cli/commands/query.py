@@ -123,7 +123,7 @@ def command(
                 err=True,
             )
         missing = opened.recovery.missing
-        known = topic in opened.topics()
+        known = topic in opened.topics(system=True)
     if missing and not found and not damaged:
         click.echo(
             f"rocketstore: no message of {topic} that is left has the key {key!r}; "

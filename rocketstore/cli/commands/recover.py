@@ -110,7 +110,7 @@ def _salvage(store: Store, report: RecoveryReport) -> dict[str, dict[str, int]]:
     it."""
     damaged = Counter(topic for damage in report.damage for topic in damage.topics)
     cut = Counter(topic for valid_run in report.valid_runs for topic in valid_run.topics)
-    topics = sorted({*store.topics(), *damaged, *cut})
+    topics = sorted({*store.topics(system=True), *damaged, *cut})
     return {
         topic: {
             "queues": len(store.queues(topic)),

@@ -19,6 +19,7 @@ from rocketstore.cli.output import console, print_rows, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
 from rocketstore.cli.standard_streams import printable
 from rocketstore.tools import offsets_fault
+from rocketstore.values import is_system_group, is_system_topic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,9 +36,10 @@ PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 @click.command
 @STORE
 @click.option("--group", default=None, help="Show the lag of this consumer group in every topic.")
+@click.option("--system", is_flag=True, help="Show topics and groups that services use, too.")
 @commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
-def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -> int:
+def command(store: str, group: str | None, system: bool, commit_log_dir: str, as_json: bool) -> int:
     """Shows positions, role, topics, queues, sizes, consumer groups and their lag, and what
     opening found.
 
@@ -53,7 +55,7 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
       rocketstore stat data/orders --json | jq .positions
     """
     with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
-        found = facts(opened, Path(store), group)
+        found = facts(opened, Path(store), group, system=system)
         report = in_commands(str(opened.recovery))
         lost = opened.recovery.lost or opened.recovery.offsets_in_doubt
     if found["offsets_fault"]:
@@ -80,8 +82,11 @@ def command(store: str, group: str | None, commit_log_dir: str, as_json: bool) -
     return exit_codes.FAILED if found["behind"] else exit_codes.OK
 
 
-def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
-    """Everything that `stat` shows, as plain values."""
+def facts(
+    store: Store, path: Path, group: str | None = None, *, system: bool = False
+) -> dict[str, Any]:
+    """Everything that `stat` shows, as plain values. A queue of a system topic with a fault is shown
+    in any case."""
     # The last position first: a writer works meanwhile, and no lag may become negative.
     dispatched = store.dispatched_offset
     flushed = store.flushed_offset
@@ -105,7 +110,7 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
         "groups": [
             {"group": each, "topic": topic, "lag": _lag(store, each, topic, queues[topic])}
             for each, topic in sorted(
-                (each, topic) for topic in queues for each in store.groups(topic)
+                (each, topic) for topic in queues for each in store.groups(topic, system=True)
             )
         ],
         "holds": _holds(store),
@@ -119,6 +124,13 @@ def facts(store: Store, path: Path, group: str | None = None) -> dict[str, Any]:
         committed = [row["topic"] for row in found["groups"] if row["group"] == group]
         lag = {topic: _lag(store, group, topic, rows) for topic, rows in queues.items()}
         found["group"] = {"name": group, "committed": committed, "lag": lag}
+    if not system:
+        found["queues"] = [
+            row
+            for row in found["queues"]
+            if row["no_unit_at"] is not None or not is_system_topic(row["topic"])
+        ]
+        found["groups"] = [row for row in found["groups"] if not is_system_group(row["group"])]
     return found
 
 
@@ -143,7 +155,7 @@ def _replication(store: Store) -> dict[str, Any]:
 def _queues(store: Store, behind: str) -> tuple[dict[str, list[dict[str, Any]]], str]:
     """Rows of the queues of each topic, and why some lack messages: those have no row."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         rows = found.setdefault(topic, [])
         for queue_id in store.queues(topic):
             try:

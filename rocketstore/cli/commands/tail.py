@@ -175,7 +175,7 @@ def command(
 
     with open_to_read(store, commit_log_dir=commit_log_dir, index_enabled=False) as opened:
         missing = opened.recovery.missing
-        if not follow and topic not in opened.topics():
+        if not follow and topic not in opened.topics(system=True):
             raise rocketstore.MessageNotFoundError(f"{store} has no topic {topic!r}")
         if not follow and queue_id is not None and queue_id not in opened.queues(topic):
             numbers = ", ".join(map(str, opened.queues(topic)))

@@ -29,7 +29,7 @@ from rocketstore.errors import (
     StoreFailedError,
 )
 from rocketstore.log.commitlog.log_limits import LogLimits, log_slow_wait
-from rocketstore.log.commitlog.running_flags import Reason, RunningFlags
+from rocketstore.log.commitlog.running_flags import FlagReason, RunningFlags
 from rocketstore.log.commitlog.write_path import WritePath
 from rocketstore.log.mapped_files.mapped_file_queue import MappedFileQueue
 from rocketstore.log.mapped_files.populator import Populator
@@ -179,7 +179,7 @@ class CommitLog:
     def refuse_or_admit(self) -> None:
         """Follows a change of the running flags. After a failure NOT_WRITEABLE stays set."""
         if self._failure is not None:
-            self.flags.set(Reason.NOT_WRITEABLE, self._failure)
+            self.flags.set(FlagReason.NOT_WRITEABLE, self._failure)
         elif not self._closed:
             if self.flags.writeable:
                 self._refusals = 0
@@ -345,5 +345,5 @@ def _refused_by(flags: RunningFlags, root: Path) -> RocketStoreError:
     """The error of a put that a flag refuses; without a flag the log is a copy."""
     if flags.writeable:
         return ReplicaStoreError(f"{root} is a copy of another store, which takes the puts")
-    kind = FencedError if flags.is_set(Reason.FENCED) else StoreFailedError
+    kind = FencedError if flags.is_set(FlagReason.FENCED) else StoreFailedError
     return kind(f"the store takes no puts: {flags}")

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
+from rocketstore.values.public import public
 
-__all__ = ["FlagState", "Reason", "RunningFlags"]
+__all__ = ["FlagReason", "FlagState", "RunningFlags"]
 
 
-class Reason(enum.IntFlag):
+@public
+class FlagReason(enum.IntFlag):
     """RocketMQ's bits. Our own index never sets its bit: it degrades and lets puts go on (K-58)."""
 
     NOT_READABLE = 1
@@ -28,19 +30,21 @@ class Reason(enum.IntFlag):
     LOGIC_DISK_FULL = 64
 
 
-_BLOCKS_PUT: Final = int(~Reason.NOT_READABLE & Reason(127))
-_BLOCKS_GET: Final = int(Reason.NOT_READABLE)
+_BLOCKS_PUT: Final = int(~FlagReason.NOT_READABLE & FlagReason(127))
+_BLOCKS_GET: Final = int(FlagReason.NOT_READABLE)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class FlagState:
     """One reason in force: what caused it first, and when."""
 
-    reason: Reason
+    reason: FlagReason
     cause: BaseException | str
     since_ms: int
 
 
+@public
 class RunningFlags:
     """The reasons in force. Any thread may ask, set and clear; asking is one load."""
 
@@ -49,16 +53,17 @@ class RunningFlags:
     def __init__(self) -> None:
         self._bits = 0  # changed under the lock only
         self._lock = SignalSafeLock("the running flags")
-        self._states: dict[Reason, FlagState] = {}
+        self._states: dict[FlagReason, FlagState] = {}
         self._on_change: Callable[[], None] = _nobody
         self._behind: Callable[[], Sequence[tuple[str, str]]] = tuple
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """`callback` is called after each change: the log follows the flags at once."""
+        """Has `callback` called after each change, instead of the one before; the log has its own.
+        Raises nothing."""
         self._on_change = callback
 
     def tell_behind(self, ask: Callable[[], Sequence[tuple[str, str]]]) -> None:
-        """`ask` gives what `behind` says."""
+        """Takes a function that says what lags; the store has its own. Raises nothing."""
         self._behind = ask
 
     @property
@@ -74,18 +79,25 @@ class RunningFlags:
 
     @property
     def readable(self) -> bool:
+        """Whether messages may be read."""
         return not self._bits & _BLOCKS_GET
 
     @property
     def writeable(self) -> bool:
+        """Whether messages may be put."""
         return not self._bits & _BLOCKS_PUT
 
-    def is_set(self, reason: Reason) -> bool:
+    def is_set(self, reason: FlagReason) -> bool:
+        """Says whether `reason` is in force. Raises nothing."""
         return bool(self._bits & reason)
 
-    def set(self, reason: Reason, cause: BaseException | str, *, newest: bool = False) -> bool:
-        """Put `reason` in force; whether it was already. While it is in force its first cause
-        stays; `newest`: this one replaces it."""
+    def set(self, reason: FlagReason, cause: BaseException | str, *, newest: bool = False) -> bool:
+        """Puts `reason` in force; says whether it was already. While it is in force its first cause
+        stays; `newest`: this one replaces it.
+
+        Raises:
+            ValueError: not one reason.
+        """
         check_single(reason)
         with self._lock():
             there = reason in self._states
@@ -96,8 +108,12 @@ class RunningFlags:
         self._on_change()
         return there
 
-    def clear(self, reason: Reason) -> bool:
-        """Take `reason` out of force; whether it was in force."""
+    def clear(self, reason: FlagReason) -> bool:
+        """Takes `reason` out of force; says whether it was in force.
+
+        Raises:
+            ValueError: not one reason.
+        """
         check_single(reason)
         with self._lock():
             self._bits &= ~int(reason)
@@ -131,7 +147,7 @@ def _nobody() -> None:
     """The callback before a store runs."""
 
 
-def check_single(reason: Reason) -> None:
+def check_single(reason: FlagReason) -> None:
     """A set of reasons has no one first cause."""
     if int(reason).bit_count() != 1:
         raise ValueError(f"not one reason: {reason!r}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from rocketstore.errors import MessageRejectedError
 from rocketstore.values.arguments import Row, whole_number
 from rocketstore.values.reserved_names import SCHEDULE_TOPIC
-from rocketstore.values.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.timestamps import Duration, Timestamp, duration_of, timestamp_ms
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -99,7 +99,7 @@ class DelayedPuts:
         self,
         delay_level: int | None,
         deliver_at: Timestamp | None,
-        deliver_after: datetime.timedelta | None,
+        deliver_after: Duration | None,
     ) -> Delay | None:
         """What a put asks for; None where it does not wait.
 
@@ -120,9 +120,7 @@ class DelayedPuts:
             return self.due(timestamp_ms("deliver_at", deliver_at))
         if deliver_after is None:
             return None
-        if not isinstance(deliver_after, datetime.timedelta):
-            raise TypeError(f"deliver_after = {deliver_after!r}: expected a datetime.timedelta")
-        return self.after(-(deliver_after // -_MILLISECOND))
+        return self.after(-(duration_of("deliver_after", deliver_after) // -_MILLISECOND))
 
     def moment_ms(self, name: str, when: Timestamp | datetime.timedelta) -> int:
         """Milliseconds since 1970 of a time, or of so long from now. ValueError, TypeError: no time."""

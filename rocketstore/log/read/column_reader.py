@@ -20,6 +20,7 @@ from rocketstore.log.damage import Damage
 from rocketstore.log.layout.listing import has_place, usual_size
 from rocketstore.log.layout.log_dirs import list_log
 from rocketstore.log.read.fetch_result import OFFSET_TOO_SMALL
+from rocketstore.values.public import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ ABSENT = (MISSING_SEGMENT, TRIMMED)
 NAMED_DAMAGE = 10_000
 
 
+@public
 @dataclass(slots=True)
 class ScanReport:
     """What a scan has seen so far. The walk counts into it.
@@ -67,7 +69,7 @@ class ScanReport:
 
     def lose(self, start: int, end: int, reason: str) -> None:
         """Counts a damaged range; one that goes on where the last one ended is the same, unless
-        there is no file for one of the two."""
+        there is no file for one of the two. Raises nothing."""
         self.lost_bytes += end - start
         if self.damage and self.damage[-1].end == start:
             before = self.damage[-1]
@@ -80,7 +82,7 @@ class ScanReport:
             self.damage.append(Damage(start, end, reason))
 
     def add(self, following: ScanReport) -> None:
-        """Adds the counts of a report of a later part."""
+        """Adds the counts of a report of a later part. Raises nothing."""
         self.records += following.records
         self.rows += following.rows
         self.row_bytes += following.row_bytes

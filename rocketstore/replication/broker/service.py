@@ -24,6 +24,7 @@ from rocketstore.replication.broker.side_files import (
 from rocketstore.replication.settings import Replica
 from rocketstore.replication.transport.channels import Channel, connected
 from rocketstore.replication.transport.loop import LoopThread
+from rocketstore.values.arguments import seconds
 from rocketstore.values.kept_errors import without_frames
 
 __all__ = ["BrokerService"]
@@ -54,7 +55,7 @@ class BrokerService:
         self.entries: dict[str, int] = {}
         #: What went wrong in the last round; None: nothing did.
         self.last_error: Exception | None = None
-        self._every_s = settings.broker_every.total_seconds()
+        self._every_s = seconds("broker_every", settings.broker_every)
         self._engine = engine
         self._round_error: Exception | None = None
         #: Digests of the answers that files were made from, by their names.

@@ -30,6 +30,7 @@ from rocketstore.replication.settings import Master
 from rocketstore.replication.transport.channels import Channel
 from rocketstore.replication.transport.limits import Throttle
 from rocketstore.replication.transport.loop import end_tasks, in_thread
+from rocketstore.values.arguments import seconds
 
 __all__ = ["ConnectedReplica", "ReplicaSender"]
 
@@ -196,8 +197,8 @@ class ReplicaSender:
 
     async def _keep_time(self) -> None:
         """Ends a silence, and has a heartbeat sent when one is due: no single wait has a timer."""
-        silence_s = self._settings.silence_limit.total_seconds()
-        heartbeat_s = self._settings.heartbeat_every.total_seconds()
+        silence_s = seconds("silence_limit", self._settings.silence_limit)
+        heartbeat_s = seconds("heartbeat_every", self._settings.heartbeat_every)
         while True:
             limit_s, heard = silence_s, self._heard
             if self.asked is None:  # single bytes do not keep a place that others may need
@@ -275,7 +276,7 @@ class ReplicaSender:
     # ---- out ----
 
     async def _send(self) -> None:
-        heartbeat_s = self._settings.heartbeat_every.total_seconds()
+        heartbeat_s = seconds("heartbeat_every", self._settings.heartbeat_every)
         await self._channel.send(self.link.start())
         while True:
             self._woken.clear()

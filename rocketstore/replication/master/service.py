@@ -34,6 +34,7 @@ from rocketstore.replication.transport.limits import (
     WarningLimit,
 )
 from rocketstore.replication.transport.loop import LoopThread, end_tasks
+from rocketstore.values.arguments import seconds
 from rocketstore.values.kept_errors import without_frames
 
 __all__ = ["MasterService", "begin_master"]
@@ -63,7 +64,7 @@ class MasterService:
         self._engine = engine
         self._log = engine.commit_log.log
         copies = self._log.group.keep_copies()
-        copies.timeout_ms = int(settings.replica_timeout.total_seconds() * 1000)
+        copies.timeout_ms = int(seconds("replica_timeout", settings.replica_timeout) * 1000)
         copies.max_lag_bytes = settings.max_lag_bytes
         self._quorum = Quorum(self._log.group.confirm)
         self._counted: dict[Hashable, ReplicaSender] = {}

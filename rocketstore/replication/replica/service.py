@@ -43,6 +43,7 @@ from rocketstore.replication.settings import Replica
 from rocketstore.replication.transport.channels import Channel, connected
 from rocketstore.replication.transport.limits import Throttle, WarningLimit
 from rocketstore.replication.transport.loop import LoopThread, end_tasks
+from rocketstore.values.arguments import seconds
 from rocketstore.values.kept_errors import without_frames
 
 __all__ = ["MustOpenAgainError", "ReplicaService", "first_contact"]
@@ -149,7 +150,9 @@ class ReplicaService:
         return self.connected and heard and receiver is not None and receiver.caught_up
 
     def _heard_lately(self, now: float) -> bool:
-        return now - self._heard < OLD_AFTER * self.settings.heartbeat_every.total_seconds()
+        return now - self._heard < OLD_AFTER * seconds(
+            "heartbeat_every", self.settings.heartbeat_every
+        )
 
     @property
     def compression(self) -> CodecName | None:
@@ -164,7 +167,7 @@ class ReplicaService:
     # ---- in the loop ----
 
     async def _serve(self) -> None:
-        pause_s = self.settings.reconnect_every.total_seconds()
+        pause_s = seconds("reconnect_every", self.settings.reconnect_every)
         while True:
             try:
                 await self.follow()
@@ -296,7 +299,7 @@ class _Connection:
         #: Set when there may be something to report.
         self.moved = asyncio.Event()
         self._asked = asyncio.Event()
-        self._every_s = service.settings.heartbeat_every.total_seconds()
+        self._every_s = seconds("heartbeat_every", service.settings.heartbeat_every)
         self._said, self._said_at = -1, time.monotonic()
 
     async def receive(self) -> None:
@@ -307,7 +310,7 @@ class _Connection:
             OSError: the connection broke, or the master was silent for too long.
         """
         buffer = memoryview(bytearray(RECEIVE_BYTES))
-        silence_s = self._service.settings.silence_limit.total_seconds()
+        silence_s = seconds("silence_limit", self._service.settings.silence_limit)
         until_s = time.monotonic() + min(silence_s, PROOF_S)
         await self._send(self._link.start())
         await self._ask()

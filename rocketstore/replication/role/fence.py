@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import FencedError
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import FlagReason
 from rocketstore.replication.role.state import ReplicationState, fenced, load_state, save_state
 
 __all__ = ["Fence", "fence_of"]
@@ -56,7 +56,7 @@ class Fence:
         with self._lock():
             was, self._by_lease = self._by_lease, why
             if not why and not self._by_term:
-                self._flags.clear(Reason.FENCED)
+                self._flags.clear(FlagReason.FENCED)
         if why and not was and not self._by_term:
             self._refuse(why)
 
@@ -77,7 +77,7 @@ class Fence:
 
     def _refuse(self, why: str) -> None:
         with self._lock():
-            self._flags.set(Reason.FENCED, why, newest=True)
+            self._flags.set(FlagReason.FENCED, why, newest=True)
 
 
 def _nobody(error: FencedError) -> None:

@@ -43,6 +43,7 @@ from rocketstore.services.compaction.report import CompactionReport
 from rocketstore.values.arguments import Progress, one_of, texts
 from rocketstore.values.record_filter import RecordFilter
 from rocketstore.values.reserved_names import is_system_topic
+from rocketstore.values.timestamps import Duration, duration_of
 
 __all__ = ["GRACE", "WithoutKey", "compact"]
 
@@ -59,7 +60,7 @@ def compact(
     into: str | os.PathLike[str],
     *,
     tombstones: bool = True,
-    grace: timedelta = GRACE,
+    grace: Duration = GRACE,
     without_key: WithoutKey = "keep",
     keep_offsets: bool = True,
     on_damage: OnDamage = "raise",
@@ -75,9 +76,8 @@ def compact(
     one_of("keep_offsets", keep_offsets, (True, False))
     one_of("on_damage", on_damage, ("raise", "skip"))
     one_of("dry_run", dry_run, (True, False))
-    if not isinstance(grace, timedelta):
-        raise TypeError(f"grace = {grace!r}: a datetime.timedelta")
-    if grace < timedelta():
+    kept = duration_of("grace", grace)
+    if kept < timedelta():
         raise ValueError(f"grace = {grace}: 0 or more")
     layout, begin, end = engine.log_bounds()
     target = check_into(into, layout)
@@ -101,7 +101,7 @@ def compact(
             ]
         run = _Run(
             parts=parts,
-            old_ms=clock.now_ms() - grace // timedelta(milliseconds=1) if tombstones else None,
+            old_ms=clock.now_ms() - kept // timedelta(milliseconds=1) if tombstones else None,
             keeps_keyless=without_key == "keep",
             keeps_offsets=keep_offsets,
             progress=progress,

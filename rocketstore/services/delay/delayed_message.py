@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import enum
 from collections.abc import Iterator
-from typing import Final
 
 from rocketstore._native.format.message import Message
 from rocketstore.errors import (
@@ -14,12 +13,13 @@ from rocketstore.errors import (
     MessageRejectedError,
     ReadFailedError,
 )
-from rocketstore.log.queues.delayed_puts import LATEST_MS, TIMER_TOPIC
+from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
 from rocketstore.services.delay.copies import EVERY, source_of, target_of
 from rocketstore.services.delay.timer_table import Entry
 from rocketstore.services.delay.timer_topic import due_of
 from rocketstore.services.delay.timers import Timers
 from rocketstore.values.public import public
+from rocketstore.values.timestamps import moment_of
 
 __all__ = [
     "CancelResult",
@@ -27,10 +27,7 @@ __all__ = [
     "delayed",
     "looked_at",
     "message_at",
-    "time_of",
 ]
-
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @public
@@ -67,7 +64,7 @@ class DelayedMessage:
     @property
     def due_time(self) -> datetime.datetime:
         """When it is due."""
-        return time_of(self._due_ms)
+        return moment_of(self._due_ms)
 
     @property
     def message(self) -> Message:
@@ -136,7 +133,3 @@ def message_at(timers: Timers, at: int) -> Message:
             f"{TIMER_TOPIC}: the log has no message {at}; name what waits by its id"
         )
     return message
-
-
-def time_of(due_ms: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(milliseconds=min(due_ms, LATEST_MS))

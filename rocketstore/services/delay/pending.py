@@ -27,7 +27,6 @@ from rocketstore.services.delay.delayed_message import (
     delayed,
     looked_at,
     message_at,
-    time_of,
 )
 from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
@@ -37,7 +36,7 @@ from rocketstore.services.delay.timers import Timers, cancel, found, reschedule,
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
 from rocketstore.values.arguments import Body, text
 from rocketstore.values.public import public
-from rocketstore.values.timestamps import Timestamp, timestamp_ms
+from rocketstore.values.timestamps import Duration, Timestamp, moment_of, timestamp_ms
 
 __all__ = ["Delayed"]
 
@@ -162,7 +161,7 @@ class Delayed:
             due_ms = queue.due_ms(at) if at < maximum else None
             if due_ms is not None:
                 due.append(due_ms)
-        return time_of(min(due)) if due else None
+        return moment_of(min(due)) if due else None
 
     @property
     def undelivered(self) -> list[tuple[int, int, Exception | None]]:
@@ -255,7 +254,7 @@ class Delayed:
         self,
         topic: str,
         body: Body,
-        every: datetime.timedelta | str,
+        every: Duration | str,
         *,
         unique_id: str | None = None,
         start: Timestamp | None = None,

@@ -26,6 +26,7 @@ from rocketstore.services.delay.timers import Timers, drop, found
 from rocketstore.values.arguments import Body, text
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.reserved_names import RESERVED_PROPERTIES
+from rocketstore.values.timestamps import Duration, duration_of
 
 __all__ = ["every_of", "following_ms", "repeat", "sooner_ms"]
 
@@ -44,7 +45,7 @@ _FIELDS: Final = {
 # ---- times ----
 
 
-def every_of(every: datetime.timedelta | str, timezone: str) -> str:
+def every_of(every: Duration | str, timezone: str) -> str:
     """What the property says.
 
     Raises:
@@ -52,12 +53,11 @@ def every_of(every: datetime.timedelta | str, timezone: str) -> str:
         ValueError, TypeError: it is no time that passes; there is no such zone.
         ModuleNotFoundError: there is no cronsim.
     """
-    if isinstance(every, datetime.timedelta):
-        if every < _MILLISECOND:
-            raise ValueError(f"every = {every!r}: expected a millisecond or more")
-        return f"ms {every // _MILLISECOND}"
     if not isinstance(every, str):
-        raise TypeError(f"every = {every!r}: expected a datetime.timedelta or a cron expression")
+        span = duration_of("every", every)
+        if span < _MILLISECOND:
+            raise ValueError(f"every = {every!r}: expected a millisecond or more")
+        return f"ms {span // _MILLISECOND}"
     _zone(timezone)
     if len(every) > LENGTH_MAX:
         raise CronSyntaxError(every, LENGTH_MAX, f"more than {LENGTH_MAX} characters")

@@ -32,6 +32,7 @@ from rocketstore.services.retention.plan import (
     outcome,
 )
 from rocketstore.services.retention.rule import Retention
+from rocketstore.values.arguments import number_of_seconds, seconds
 from rocketstore.values.clock import Clock, ManualClock
 from rocketstore.values.kept_errors import without_frames
 
@@ -82,7 +83,9 @@ class Keeper:
             raise ConfigError(
                 "max_bytes", rule.max_bytes, f"at least one segment, which has {size} bytes here"
             )
-        age_ms = None if rule.max_age is None else int(rule.max_age.total_seconds() * 1000)
+        age_ms = (
+            None if rule.max_age is None else int(number_of_seconds("max_age", rule.max_age) * 1000)
+        )
         last_ms = engine.commit_log.log.snapshot()[2]
         self.rule = rule
         self._ages = AgeClock(self._clock, last_ms if last_ms > 0 else None, age_ms)
@@ -289,7 +292,7 @@ class RetentionWorker(Worker):
         self._repeats = 0  # rounds in a row that waited, or failed
 
     def step(self) -> float | None:
-        every = self._rule.check_every.total_seconds()
+        every = seconds("check_every", self._rule.check_every)
         try:
             if not self._keeper.round(self._engine, self._rule):
                 self._repeats = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rocketstore.log.layout.paths import segment_name
 from rocketstore.values.plural import counted
 from rocketstore.values.public import public
+from rocketstore.values.timestamps import duration_of
 
 if TYPE_CHECKING:
     from rocketstore.services.retention.holds import Hold
@@ -240,8 +241,9 @@ def cut_at(plan: RetentionPlan, begin: int, why: str = "") -> RetentionPlan:
 def _wanted(rule: Retention, facts: Facts) -> list[Wanted]:
     found: list[Wanted] = []
     if rule.max_age is not None and (rule.hours is None or facts.hour in rule.hours):
-        before = facts.now_ms - _ms(rule.max_age)
-        found += [(end, f"older than {rule.max_age}") for end in _aged(facts.segments, before)]
+        most = duration_of("max_age", rule.max_age)
+        before = facts.now_ms - _ms(most)
+        found += [(end, f"older than {most}") for end in _aged(facts.segments, before)]
     if rule.max_bytes is not None:
         surplus = sum(s.size for s in facts.segments) - rule.max_bytes
         text = f"the log has {surplus} bytes more than max_bytes"
@@ -302,7 +304,7 @@ def _not_wanted(rule: Retention, facts: Facts, segment: Segment) -> list[str]:
             found.append("how old its messages are is not known")
         else:
             age = datetime.timedelta(milliseconds=max(0, facts.now_ms - segment.newest_ms))
-            found.append(f"{age} old, max_age is {rule.max_age}")
+            found.append(f"{age} old, max_age is {duration_of('max_age', rule.max_age)}")
     if rule.max_bytes is not None:
         found.append(f"the log has no more than {rule.max_bytes} bytes without those before it")
     if rule.disk_watermarks is not None and facts.disk is not None:

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Final, Literal, NoReturn
 
+from rocketstore.config.units import duration_within
 from rocketstore.errors import ConfigError
 from rocketstore.values.public import public
 from rocketstore.values.reserved_names import is_system_topic
+from rocketstore.values.timestamps import Duration
 
 __all__ = ["Retention", "check_retention"]
 
 #: Bounds of `check_every`.
+AGE_LEAST: Final = datetime.timedelta(milliseconds=1)
 CHECK_LEAST: Final = datetime.timedelta(milliseconds=10)
 CHECK_MOST: Final = datetime.timedelta(days=1)
 HOURS: Final = frozenset(range(24))
@@ -35,9 +38,9 @@ class Retention:
     it. The last segment stays, and so does what is not on the disk yet, or not in its queue.
 
     Args:
-        max_age: A segment goes once its newest message was stored longer ago than this. What
-            counts is the store time of the messages, and a clock that jumps ahead is believed
-            after an hour only.
+        max_age: A segment goes once its newest message was stored longer ago than this: a
+            timedelta, or a number of seconds. What counts is the store
+            time of the messages, and a clock that jumps ahead is believed after an hour only.
         max_bytes: Segments go, oldest first, until the files of the log have no more bytes than
             this; the file that is being written counts as a whole.
         disk_watermarks: (low, high), fractions of the file system of the log. Once it is used up
@@ -63,7 +66,7 @@ class Retention:
         ConfigError: A value that has no meaning, or no rule at all; the error says which.
     """
 
-    max_age: datetime.timedelta | None = None
+    max_age: Duration | None = None
     max_bytes: int | None = None
     disk_watermarks: tuple[float, float] | None = None
     hours: Collection[int] | None = None
@@ -71,11 +74,12 @@ class Retention:
     keep_unshipped: bool = False
     keep_latest_of: Collection[str] = ()
     emergency_watermark: float | None = None
-    check_every: datetime.timedelta = datetime.timedelta(seconds=10)
+    check_every: Duration = datetime.timedelta(seconds=10)
 
     def __post_init__(self) -> None:
-        _check_age(self.max_age)
-        _check_every(self.check_every)
+        if self.max_age is not None:
+            duration_within("max_age", self.max_age, AGE_LEAST, datetime.timedelta.max)
+        duration_within("check_every", self.check_every, CHECK_LEAST, CHECK_MOST)
         _check_bytes(self.max_bytes)
         self._put("disk_watermarks", _watermarks(self.disk_watermarks))
         self._put("hours", _hours(self.hours))
@@ -131,16 +135,6 @@ def check_retention(retention: object, mode: str) -> Retention:
 
 def _refuse(name: str, value: object, allowed: str) -> NoReturn:
     raise ConfigError(name, value, allowed)
-
-
-def _check_age(age: object) -> None:
-    if age is not None and (not isinstance(age, datetime.timedelta) or age <= datetime.timedelta()):
-        _refuse("max_age", age, "a timedelta above 0, such as timedelta(days=7), or None")
-
-
-def _check_every(every: object) -> None:
-    if not isinstance(every, datetime.timedelta) or not CHECK_LEAST <= every <= CHECK_MOST:
-        _refuse("check_every", every, "a timedelta of 10 milliseconds to 1 day")
 
 
 def _check_bytes(most: object) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rocketstore.log.read.unique_ids import Claim
     from rocketstore.values.arguments import Body, Row
     from rocketstore.values.durability import Durability
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values.timestamps import Duration, Timestamp
 
 __all__ = ["StoreTransaction"]
 
@@ -109,7 +109,7 @@ class StoreTransaction:
         unique_id: str | None = None,
         delay_level: int | None = None,
         deliver_at: Timestamp | None = None,
-        deliver_after: datetime.timedelta | None = None,
+        deliver_after: Duration | None = None,
     ) -> None:
         """Adds a message, which the commit puts; fields as of `NewMessage`. Nobody sees it before.
 
@@ -249,7 +249,7 @@ class StoreTransaction:
         self,
         consumer: Consumer,
         max_messages: int = 500,
-        timeout_s: float | None = 0.0,
+        timeout_s: Duration | None = 0.0,
         *,
         allow_gap: bool = False,
     ) -> list[Message]:

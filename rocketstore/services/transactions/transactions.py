@@ -22,7 +22,7 @@ from rocketstore.services.transactions.half_messages import (
 )
 from rocketstore.services.transactions.open_table import entry_of
 from rocketstore.services.transactions.settling import Settling
-from rocketstore.values.arguments import seconds, text, whole_number
+from rocketstore.values.arguments import number_of_seconds, text, whole_number
 from rocketstore.values.durability import queue_ids_of
 from rocketstore.values.public import public
 from rocketstore.values.reserved_names import refused_in_transaction
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rocketstore.errors import CorruptRecordError, ReadFailedError
     from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
-    from rocketstore.values.timestamps import Timestamp
+    from rocketstore.values.timestamps import Duration, Timestamp
 
 __all__ = ["OpenTransaction", "Transaction", "Transactions"]
 
@@ -51,6 +51,7 @@ SAVE_EVERY: Final = 1000
 RECORD_ROOM: Final = 160
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that is neither committed nor rolled back.
@@ -70,6 +71,7 @@ class OpenTransaction:
     error: CorruptRecordError | ReadFailedError | None = None
 
 
+@public
 class Transaction:
     """A prepared message. Any thread may commit it or roll it back."""
 
@@ -79,11 +81,19 @@ class Transaction:
         self.unique_id: Final = unique_id
 
     def commit(self, durability: Durability | None = None) -> int:
-        """Puts the message into its topic; as `Transactions.commit`."""
+        """Puts the message into its topic.
+
+        Raises:
+            RocketStoreError: As `Transactions.commit`.
+        """
         return self._owner.commit(self.id, durability)
 
     def rollback(self, durability: Durability | None = None) -> None:
-        """The message is never delivered; as `Transactions.rollback`."""
+        """Ends it: the message is never delivered.
+
+        Raises:
+            RocketStoreError: As `Transactions.rollback`.
+        """
         self._owner.rollback(self.id, durability)
 
     def __repr__(self) -> str:
@@ -224,8 +234,8 @@ class Transactions:
         self,
         on_check: OnCheck,
         *,
-        immunity_s: float = 6.0,
-        interval_s: float = 30.0,
+        immunity_s: Duration = 6.0,
+        interval_s: Duration = 30.0,
         max_checks: int = 15,
     ) -> None:
         """Asks `on_check` about open transactions, from now until the store closes.
@@ -248,15 +258,14 @@ class Transactions:
         if not callable(on_check):
             raise TypeError(f"on_check = {on_check!r}: expected a function")
         for name, given in (("immunity_s", immunity_s), ("interval_s", interval_s)):
-            seconds(name, given)
-            if given < 0:
+            if number_of_seconds(name, given) < 0:
                 raise ValueError(f"{name} = {given}: 0 or more")
         checks = Checks(
             self._settling,
             self._engine.write.clock,
             on_check,
-            immunity_ms=int(immunity_s * 1000),
-            interval_ms=int(interval_s * 1000),
+            immunity_ms=int(number_of_seconds("immunity_s", immunity_s) * 1000),
+            interval_ms=int(number_of_seconds("interval_s", interval_s) * 1000),
             max_checks=whole_number("max_checks", max_checks, 1),
         )
         with self._checks_lock():

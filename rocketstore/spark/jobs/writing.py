@@ -368,7 +368,7 @@ def system_topics(path: str, wanted: Mapping[str, Any]) -> dict[str, int | None]
         return {topic: None for topic in held if is_system_topic(topic) and chosen(topic)}
     for one in shard_paths(path) or [path]:
         with open_to_read(one) as store:
-            for topic in store.topics():
+            for topic in store.topics(system=True):
                 if is_system_topic(topic) and chosen(topic):
                     count = sum(
                         store.max_queue_offset(topic, queue) - store.min_queue_offset(topic, queue)

@@ -24,7 +24,7 @@ REMEDY = "name others"
 def note_present(store: Store, wanted: Mapping[str, Any], present: Present) -> None:
     """Adds what a store has to `present`. `wanted`: arguments of `rocketstore.scan`."""
     chosen = topics_of(wanted)
-    for topic in store.topics():
+    for topic in store.topics(system=True):
         queues = present.setdefault(topic, set())
         if wanted.get("queues") is not None and chosen(topic):
             queues.update(store.queues(topic))

@@ -43,7 +43,7 @@ def test_store_and_born_times_are_those_of_the_clock(tmp_path: Path, clock: Manu
         results += [store.put_batch([rocketstore.NewMessage("t", b"d")])]
         results += [
             store.put_columns((np.array([0, 1]), b"e"), topics=["t"]),
-            writer.put_columns(b"f", np.array([0, 1])),
+            writer.put_columns((np.array([0, 1]), b"f")),
         ]
         want = [0, 3_600_000, 3_600_000, 3_600_250, 3_600_250, 3_600_250]
         assert [r.store_timestamp_ms - START_MS for r in results] == want

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketstore import FencedError, ReadFailedError, Store, StoreFailedError
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import FlagReason
 from tests.support.small_store import dispatched, parts
 
 
@@ -18,7 +18,7 @@ def test_a_new_store_runs(store: Store) -> None:
 def test_not_readable_refuses_reads(store: Store) -> None:
     result = store.writer("orders").put(b"x", keys="k")
     dispatched(store)
-    store.flags.set(Reason.NOT_READABLE, "the operator said so")
+    store.flags.set(FlagReason.NOT_READABLE, "the operator said so")
     for read in (
         lambda: store.get(result.physical_offset),
         lambda: store.query("orders", "k"),
@@ -27,18 +27,20 @@ def test_not_readable_refuses_reads(store: Store) -> None:
         with pytest.raises(ReadFailedError, match="operator said so"):
             read()
     assert store.writer("orders").put(b"y").queue_offset == 1
-    store.flags.clear(Reason.NOT_READABLE)
+    store.flags.clear(FlagReason.NOT_READABLE)
     assert store.get(result.physical_offset).body == b"x"
 
 
 @pytest.mark.parametrize(
-    "reason", [r for r in Reason if r is not Reason.NOT_READABLE], ids=lambda r: r.name
+    "reason", [r for r in FlagReason if r is not FlagReason.NOT_READABLE], ids=lambda r: r.name
 )
-def test_every_other_reason_refuses_puts_and_lets_reads_go_on(reason: Reason, store: Store) -> None:
+def test_every_other_reason_refuses_puts_and_lets_reads_go_on(
+    reason: FlagReason, store: Store
+) -> None:
     result = store.writer("orders").put(b"x")
     store.flags.set(reason, "because")
     parts(store).commit_log.refuse_or_admit()
-    refused = FencedError if reason is Reason.FENCED else StoreFailedError
+    refused = FencedError if reason is FlagReason.FENCED else StoreFailedError
     with pytest.raises(refused, match="because"):
         store.writer("orders").put(b"y")
     assert store.get(result.physical_offset).body == b"x"
@@ -62,10 +64,10 @@ def test_a_failed_store_says_so(store: Store) -> None:
     parts(store).commit_log.fail(cause)
     for _ in range(2):
         [state] = store.flags.states
-        assert (state.reason, repr(state.cause)) == (Reason.NOT_WRITEABLE, repr(cause))
+        assert (state.reason, repr(state.cause)) == (FlagReason.NOT_WRITEABLE, repr(cause))
         assert "gone" in str(store.flags)
         assert not store.flags.writeable
-        store.flags.clear(Reason.NOT_WRITEABLE)
+        store.flags.clear(FlagReason.NOT_WRITEABLE)
     assert store.get(result.physical_offset).body == b"x"
 
 

@@ -93,7 +93,7 @@ def test_every_put_that_waits_for_the_disk_is_timed(store: Store) -> None:
         writer.put(b"x")
     assert latencies(store) == 20
     writer.put_batch([b"x", b"y"])
-    writer.put_columns(b"xy", [0, 1, 2])
+    writer.put_columns(([0, 1, 2], b"xy"))
     store.put_frames(encode_frames(([0, 1], b"x"), topics=["a"])[0])
     store.put_columns(([0, 1], b"x"), topics=["a"])
     store.put_message("a", b"x")

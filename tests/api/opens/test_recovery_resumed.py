@@ -107,11 +107,13 @@ def outcome(store: Store) -> Any:
             store.min_queue_offset(topic, queue_id),
             store.max_queue_offset(topic, queue_id),
         )
-        for topic in store.topics()
+        for topic in store.topics(system=True)
         for queue_id in store.queues(topic)
     }
     messages = [
-        (m.physical_offset, m.body) for topic in store.topics() for m in everything(store, topic)
+        (m.physical_offset, m.body)
+        for topic in store.topics(system=True)
+        for m in everything(store, topic)
     ]
     keyed = [len(store.query("orders", f"k{number}")) for number in range(0, MESSAGES, 2)]
     return store.end_offset, store.recovery.damage, bounds, messages, keyed

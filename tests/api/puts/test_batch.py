@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
 import re
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 import rocketstore
-from rocketstore import MessageTooLargeError, Store
+import rocketstore.aio
+from rocketstore import MessageTooLargeError, NewMessage, Store
 from tests.support.small_store import SEGMENT, dispatched, everything, open_small
 
 
@@ -61,15 +63,52 @@ def test_one_bad_body_stores_nothing(store: Store, writer: rocketstore.Writer) -
 
 def test_larger_than_a_segment(tmp_path: Path) -> None:
     with open_small(tmp_path) as store:
-        with pytest.raises(MessageTooLargeError, match="smaller batches") as caught:
+        with pytest.raises(MessageTooLargeError, match="chunk=True") as caught:
             store.writer("orders").put_batch([b"x" * 1000] * 5)
         assert store.end_offset == 0
     assert re.fullmatch(
         r"the batch of 5 messages takes 5\d{3} bytes in the log, and a file of the log takes at "
-        r"most 4088; send smaller batches, or open a new store with "
+        r"most 4088; put it with chunk=True, or open a new store with "
         r"commit_log_file_size_bytes = 5\d{3} or more",
         str(caught.value),
     )
+
+
+@pytest.mark.parametrize("face", ["writer", "store", "a task's writer", "a task's store"])
+@pytest.mark.parametrize("bound", ["file", "buffer"])
+def test_a_batch_in_parts(tmp_path: Path, face: str, bound: str) -> None:
+    """Each part is all or none; the result has every place, and an error says what was stored."""
+    bodies = [b"%03d" % n + b"x" * 500 for n in range(200)]
+    options: dict[str, Any] = {"durability": "os"}
+    if bound == "buffer":
+        options = {"write_buffer_bytes": 1 << 17, "max_message_size_bytes": 1 << 14}
+        options["commit_log_file_size_bytes"] = 1 << 20
+
+    def put(store: Store, bodies: list[bytes]) -> rocketstore.PutResult:
+        messages = [NewMessage("orders", body) for body in bodies]
+        if face == "writer":
+            return store.writer("orders").put_batch(bodies, chunk=True)
+        if face == "store":
+            return store.put_batch(messages, chunk=True)
+
+        async def task() -> rocketstore.PutResult:
+            loop = rocketstore.aio.attach(store)
+            if face == "a task's writer":
+                return await loop.writer("orders").put_batch(bodies, chunk=True)
+            return await loop.put_batch(messages, chunk=True)
+
+        return asyncio.run(task())
+
+    with open_small(tmp_path, **options) as store:
+        assert put(store, [b"few"]).size < SEGMENT
+        result = put(store, bodies)
+        assert (result.count, list(result.queue_offsets)) == (200, [*range(1, 201)])
+        assert store.end_offset == result.end_offset > 1 << 16
+        assert [store.get(offset).body for offset in result.physical_offsets] == bodies
+        end = store.end_offset
+        with pytest.raises(MessageTooLargeError):
+            put(store, [*bodies, b"x" * 40_000])
+        assert store.end_offset == end
 
 
 @pytest.mark.parametrize("several", [False, True])

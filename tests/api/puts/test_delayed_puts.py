@@ -59,7 +59,7 @@ def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path: Path) -> None:
             "REAL_TOPIC": "orders",
             "REAL_QID": "1",
         }
-        assert store.topics() == [TOPIC]
+        assert store.topics(system=True) == [TOPIC]
 
 
 @pytest.mark.parametrize(("level", "queue_id"), [(1, 0), (18, 17), (19, 17), (10**9, 17)])

@@ -261,7 +261,7 @@ def test_an_unknown_durability_stores_nothing(store: Store) -> None:
         lambda: writer.put(b"x", **wrong),
         lambda: writer.submit(b"x", **wrong),
         lambda: writer.put_batch([b"x"], **wrong),
-        lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
+        lambda: writer.put_columns((np.array([0, 1]), b"x"), **wrong),
         lambda: store.put_message("t", b"x", **wrong),
         lambda: store.put_frames(frames, **wrong),
         lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),
@@ -282,7 +282,7 @@ def test_a_timeout_that_is_none_is_refused_before_anything_is_stored(
     for put in (
         lambda: writer.put(b"x", **wrong),
         lambda: writer.put_batch([b"x"], **wrong),
-        lambda: writer.put_columns(b"x", np.array([0, 1]), **wrong),
+        lambda: writer.put_columns((np.array([0, 1]), b"x"), **wrong),
         lambda: store.put_message("orders", b"x", **wrong),
         lambda: store.put_frames(frames, **wrong),
         lambda: store.put_columns(([0, 1], b"x"), topics=["t"], **wrong),

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from rocketstore import Store
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import FlagReason
 from tests.support.page_cache import drop, in_cache, on_disk
 from tests.support.small_store import open_small, parts
 from tests.support.waiting import wait_until
@@ -65,10 +65,10 @@ def test_the_first_file_of_a_queue_is_made_without_a_put(tmp_path: Path) -> None
 
 def test_none_is_made_where_puts_are_refused(store: Store) -> None:
     """Whoever says that the disk is full does not want it filled."""
-    store.flags.set(Reason.DISK_FULL, "no room at all")
+    store.flags.set(FlagReason.DISK_FULL, "no room at all")
     store.writer("t")
     assert parts(store).preallocator._wanted is None
-    store.flags.clear(Reason.DISK_FULL)
+    store.flags.clear(FlagReason.DISK_FULL)
     store.writer("t")
     wait_until(lambda: parts(store).preallocator.spare() is not None)
 

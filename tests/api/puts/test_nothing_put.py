@@ -20,9 +20,9 @@ def test_no_rows_put_nothing(store: Store) -> None:
     writer = store.writer("t", queues=2, durability="os")
     empty: list[Any] = []
     results = [
-        writer.put_columns(b"", [0]),
-        writer.put_columns(b"", [0], row_tags=empty, row_keys=empty, queue_ids=empty),
-        writer.put_columns(b"", [0], tags="a", keys="k", durability="os"),
+        writer.put_columns(([0], b"")),
+        writer.put_columns(([0], b""), row_tags=empty, row_keys=empty, queue_ids=empty),
+        writer.put_columns(([0], b""), tags="a", keys="k", durability="os"),
         store.put_columns(NONE, topics=["t"], durability="os"),
         store.put_columns(NONE, topics=["t", "u"], topic_rows=empty, durability="os"),
         store.put_frames(b"", durability="os"),
@@ -38,11 +38,11 @@ def test_no_rows_put_nothing(store: Store) -> None:
 def test_what_is_wrong_without_rows_is_refused_as_with_them(store: Store) -> None:
     writer = store.writer("t")
     with pytest.raises(MessageRejectedError, match="offsets"):
-        writer.put_columns(b"", [])
+        writer.put_columns(([], b""))
     with pytest.raises(MessageRejectedError):
-        writer.put_columns(b"", [0], row_tags=["a"])
+        writer.put_columns(([0], b""), row_tags=["a"])
     with pytest.raises(ValueError, match="durability = 'fsync'"):
-        writer.put_columns(b"", [0], durability="fsync")  # type: ignore[arg-type]
+        writer.put_columns(([0], b""), durability="fsync")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="durability = 'fsync'"):
         store.put_columns(NONE, topics=["t"], durability="fsync")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="durability = 'fsync'"):
@@ -60,7 +60,7 @@ def test_an_arrow_array_without_rows_puts_nothing(tmp_path: Path) -> None:
 def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
     async def main() -> None:
         async with rocketstore.aio.open(tmp_path, **SMALL) as store:
-            assert (await store.writer("t").put_columns(b"", [0])).count == 0
+            assert (await store.writer("t").put_columns(([0], b""))).count == 0
             assert (await store.put_columns(NONE, topics=["t"])).count == 0
             assert (await store.put_frames(b"")).count == 0
             assert store.end_offset == 0

@@ -54,7 +54,7 @@ def test_rows_are_stored_as_puts_store_them(
         given["born_time"] = 7
     with open_small(tmp_path / "a", **PLAIN) as store:
         writer = store.writer("orders", queues=3, **constants)
-        result = writer.put_columns(b"".join(BODIES), OFFSETS, **given)
+        result = writer.put_columns((OFFSETS, b"".join(BODIES)), **given)
         assert result.count == 60 and result.end_offset == store.end_offset > 2 * SEGMENT
         found = [store.get(offset) for offset in result.physical_offsets]
         assert [m.queue_id for m in found] == result.queue_ids
@@ -75,8 +75,8 @@ def test_rows_are_stored_as_puts_store_them(
 
 def test_rows_take_the_writers_constants_where_no_column_is(store: Store) -> None:
     writer = store.writer("orders", tags="w", keys="k")
-    writer.put_columns(b"ab", [0, 1, 2], row_tags=["t", None])
-    writer.put_columns(b"cd", [0, 1, 2], row_keys=["l m", None])
+    writer.put_columns(([0, 1, 2], b"ab"), row_tags=["t", None])
+    writer.put_columns(([0, 1, 2], b"cd"), row_keys=["l m", None])
     found = [(m.tags, m.keys) for m in everything(dispatched(store))]
     assert found == [("t", ("k",)), (None, ("k",)), ("w", ("l", "m")), ("w", ())]
 
@@ -122,14 +122,14 @@ def test_all_rows_are_checked_before_the_first(
     given: dict[str, Any], error: type[Exception], said: str, store: Store
 ) -> None:
     with pytest.raises(error, match=said):
-        store.writer("orders", queues=3).put_columns(b"ab", [0, 1, 2], **given)
+        store.writer("orders", queues=3).put_columns(([0, 1, 2], b"ab"), **given)
     assert store.end_offset == 0
 
 
 @pytest.mark.store(max_message_size_bytes=10)
 def test_a_row_that_is_too_large_is_named(store: Store, writer: rocketstore.Writer) -> None:
     with pytest.raises(MessageTooLargeError, match="row 2: body: 11 bytes, at most 10"):
-        writer.put_columns(b"x" * 31, [0, 10, 20, 31], row_tags=["a"] * 3)
+        writer.put_columns(([0, 10, 20, 31], b"x" * 31), row_tags=["a"] * 3)
     assert store.end_offset == 0
 
 
@@ -149,11 +149,11 @@ def test_columns_of_arrow(tmp_path: Path, kind: str) -> None:
         assert found[:3] == [(b"one", None, ()), (b"", None, ()), (b"three", None, ())]
         assert found[3:] == [(b"one", "a", ("a",)), (b"", None, ()), (b"three", "b", ("b",))]
         end = store.end_offset
-        with pytest.raises(MessageRejectedError, match="data: row 1 is null"):
+        with pytest.raises(MessageRejectedError, match="bodies: row 1 is null"):
             writer.put_columns(pa.array([b"a", None]))
-        with pytest.raises(MessageRejectedError, match="data: Arrow's type int64"):
+        with pytest.raises(MessageRejectedError, match="bodies: Arrow's type int64"):
             writer.put_columns(pa.array([1, 2]))
-        with pytest.raises(TypeError, match="offsets: missing"):
+        with pytest.raises(TypeError, match="bodies: expected a pair"):
             writer.put_columns(b"abc")
         assert store.end_offset == end
 
@@ -247,7 +247,7 @@ def test_in_a_loop(tmp_path: Path) -> None:
             assert (result.count, result.durability) == (4, "disk")
             writer = store.writer("orders", queues=3)
             result = await writer.put_columns(
-                b"ab", [0, 1, 2], row_tags=["a", None], queue_ids=[2, 1]
+                ([0, 1, 2], b"ab"), row_tags=["a", None], queue_ids=[2, 1]
             )
             assert result.queue_ids == [2, 1]
             assert (await store.get(result.physical_offset)).tags == "a"

@@ -167,12 +167,8 @@ BESIDE = "v" * 30_000
         lambda store, bodies, entries: store.put_frames(
             encode_frames(bodies, topics=["t"], properties=entries)[0]
         ),
-        lambda store, bodies, _: store.writer("t").put_columns(
-            *bodies[::-1], properties={"n": BESIDE}
-        ),
-        lambda store, bodies, _: store.writer("t").put_columns(
-            *bodies[::-1], row_keys=["", BESIDE, ""]
-        ),
+        lambda store, bodies, _: store.writer("t").put_columns(bodies, properties={"n": BESIDE}),
+        lambda store, bodies, _: store.writer("t").put_columns(bodies, row_keys=["", BESIDE, ""]),
     ],
     ids=["columns", "frames", "same", "rows"],
 )

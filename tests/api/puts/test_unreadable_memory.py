@@ -61,10 +61,10 @@ PUTS: dict[str, Put] = {
     "message": lambda store, cut: store.put_message("orders", cut[0]),
     "messages": lambda store, cut: store.put_batch([NewMessage("orders", cut[0])]),
     "transaction": in_transaction,
-    "column": lambda store, cut: store.writer("orders").put_columns(cut[1], ROWS),
-    "offsets": lambda store, cut: store.writer("orders").put_columns(bytes(9), numbers(cut)),
+    "column": lambda store, cut: store.writer("orders").put_columns((ROWS, cut[1])),
+    "offsets": lambda store, cut: store.writer("orders").put_columns((numbers(cut), bytes(9))),
     "tags": lambda store, cut: store.writer("orders", queues=2).put_columns(
-        *WHOLE[::-1], row_tags=["a"] * (ROWS.size - 1), queue_ids=numbers(cut, np.int32)
+        WHOLE, row_tags=["a"] * (ROWS.size - 1), queue_ids=numbers(cut, np.int32)
     ),
     "frames": lambda store, cut: store.put_frames(cut[1]),
     "columns": lambda store, cut: store.put_columns((ROWS, cut[1]), topics=["orders"]),
@@ -121,9 +121,9 @@ def test_a_file_that_is_cut_after_the_look(
     assert isinstance(whole, mmap.mmap)
     rows = (np.arange(0, 2 * PAGE + 1, 256), memoryview(whole))
     puts: dict[str, Callable[[Store], object]] = {
-        "column": lambda store: store.writer("orders").put_columns(*rows[::-1]),
+        "column": lambda store: store.writer("orders").put_columns(rows),
         "columns": lambda store: store.put_columns(rows, topics=["orders"]),
-        "tags": lambda store: store.writer("orders").put_columns(*rows[::-1], row_tags=["a"] * 32),
+        "tags": lambda store: store.writer("orders").put_columns(rows, row_tags=["a"] * 32),
     }
 
     def put(store: Store) -> None:

@@ -30,7 +30,7 @@ def test_a_writers_tags_and_keys_are_those_of_every_put(
         constant.put(b"2", born_time=1, shard_key="s")
         constant.put(b"3", born_time=1, properties={"n": "1"})
         constant.put_batch([b"4", b"5"], born_time=1)
-        constant.put_columns(b"67", [0, 1, 2], born_time=1)
+        constant.put_columns(([0, 1, 2], b"67"), born_time=1)
         with_constants = records(store)
     with open_small(tmp_path / "b", **PLAIN) as store:
         plain = store.writer("orders")
@@ -39,7 +39,7 @@ def test_a_writers_tags_and_keys_are_those_of_every_put(
         more = {**both, "properties": {**(properties or {}), "n": "1"}}
         plain.put(b"3", born_time=1, **more)
         plain.put_batch([b"4", b"5"], born_time=1, **both)
-        plain.put_columns(b"67", [0, 1, 2], born_time=1, **both)
+        plain.put_columns(([0, 1, 2], b"67"), born_time=1, **both)
         assert with_constants == records(store)
 
 
@@ -104,7 +104,7 @@ def test_tags_that_nobody_could_ask_for(tags: str, store: Store) -> None:
     for put in (
         lambda: orders.put(b"x", tags=tags),
         lambda: orders.put_batch([b"x"], tags=tags),
-        lambda: orders.put_columns(b"x", [0, 1], tags=tags),
+        lambda: orders.put_columns(([0, 1], b"x"), tags=tags),
         lambda: store.writer("orders", tags=tags),
     ):
         with pytest.raises(MessageRejectedError, match="tags = .*one tag"):

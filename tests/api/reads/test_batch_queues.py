@@ -263,4 +263,4 @@ def test_batch_queues_are_not_written(mode: rocketstore.Mode, made: BatchStore) 
 def test_a_directory_without_batch_queues(made: BatchStore) -> None:
     shutil.rmtree(made.root / "batchconsumequeue" / TOPIC)
     with rocketstore.open(made.root, "rw") as store:
-        assert TOPIC in store.topics()
+        assert TOPIC in store.topics(system=True)

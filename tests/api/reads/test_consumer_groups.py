@@ -15,7 +15,8 @@ import pytest
 
 from rocketstore import ConsumerBusyError
 from rocketstore.consumer import Consumer
-from rocketstore.consuming.consumer_offsets import ConsumerOffsets, GroupClaimedError
+from rocketstore.consuming.consumer_offsets import GroupClaimedError
+from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
@@ -181,15 +182,20 @@ def test_without_a_group_there_is_nothing_to_commit(setting: Setting) -> None:
         setting.consumer().commit()
 
 
-def test_a_group_in_a_store_open_for_reading_reads_but_does_not_commit(setting: Setting) -> None:
+def test_a_group_in_a_store_open_for_reading_reads_but_does_not_commit(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
     setting.made.fill(5)
     setting.offsets.commit("orders", "billing", {0: 2}, 0, setting.flushes.append)
-    read_only = ConsumerOffsets(setting.layout, read_only=True)
-    read_only.load()
+    read_only = FollowerOffsets(setting.layout)
     consumer = setting.consumer(group="billing", offsets=read_only)
     assert offsets_of(consumer) == [2, 3, 4]
     with pytest.raises(StoreReadOnlyError):
         consumer.commit()
+    assert offsets_of(setting.consumer(group="billing", offsets=read_only)) == [2, 3, 4]
+    assert offsets_of(setting.consumer(group="other", offsets=read_only)) == [0, 1, 2, 3, 4]
+    said = [record.args for record in caplog.records if "is not shared" in record.message]
+    assert said == [(setting.layout.root, "billing"), (setting.layout.root, "other")]
 
 
 def test_two_threads_at_once_are_an_error(setting: Setting) -> None:

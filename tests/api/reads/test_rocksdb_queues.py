@@ -41,7 +41,7 @@ def test_a_reader_makes_the_queues_from_the_log(
 ) -> None:
     before = names(made.root)
     with caplog.at_level(logging.WARNING), open_small(made.root, "r") as store:
-        topic = store.topics()[0]
+        topic = store.topics(system=True)[0]
         found = [message.physical_offset for message in everything(store, topic)]
         assert found == [record.physical_offset for record in made.records]
         assert any("are in RocksDB" in note for note in store.recovery.notes)

@@ -10,6 +10,8 @@ import pytest
 
 import rocketstore
 from rocketstore import MessageRejectedError
+from rocketstore.cli.commands.stat import facts
+from rocketstore.engine.engine import Engine
 from rocketstore.tools import repair
 from tests.support.made_store import MadeStore
 from tests.support.small_store import open_small
@@ -46,6 +48,35 @@ def test_a_scan_has_them_where_they_are_named_or_asked_for(tmp_path: Path) -> No
         assert only == ["orders", HALVES, "orders"]
         with pytest.raises(ValueError, match="system_topics = 'yes'"):
             rows(store, system_topics="yes")
+
+
+def test_lists_leave_them_out_unless_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stat` shows a queue with a fault all the same."""
+    with open_small(tmp_path / "s", durability="os") as store:
+        store.writer("orders").put(b"later", delay_level=3)
+        store.transactions.prepare("orders", b"half", group="g").commit()
+        with store.consumer("orders", group="g") as consumer, store.transaction() as transaction:
+            transaction.consume(consumer, timeout_s=30)
+            transaction.put("orders", b"copy")
+    topics = [HALVES, "RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "orders"]
+    topics += ["rmq_sys_rocketstore_transactions"]
+    groups = ["CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_rocketstore_transactions", "g"]
+    with open_small(tmp_path / "s", "r") as store:
+        assert (store.topics(), store.groups()) == (["orders"], ["g"])
+        assert store.topics(system=True) == topics
+        assert store.groups(system=True) == groups
+        shown = facts(store, tmp_path / "s")
+        assert {row["topic"] for row in shown["queues"]} == {"orders"}
+        assert {row["group"] for row in shown["groups"]} == {"g"}
+        shown = facts(store, tmp_path / "s", system=True)
+        assert sorted({row["topic"] for row in shown["queues"]}) == topics
+        assert sorted({row["group"] for row in shown["groups"]}) == groups
+        lacks = lambda _, topic, __: 0 if topic == HALVES else None  # noqa: E731
+        monkeypatch.setattr(Engine, "first_without_unit", lacks)
+        shown = facts(store, tmp_path / "s")
+        assert {row["topic"] for row in shown["queues"]} == {HALVES, "orders"}
 
 
 def test_a_bookmark_passes_what_a_scan_leaves_out(tmp_path: Path) -> None:

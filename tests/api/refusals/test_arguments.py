@@ -123,7 +123,7 @@ def test_a_time_below_nothing_is_nothing_in_every_call(tmp_path: Path, timeout_s
         puts: list[Callable[[], object]] = [
             lambda: orders.put(b"a", **options),
             lambda: orders.put_batch([b"a"], **options),
-            lambda: orders.put_columns(b"a", [0, 1], **options),
+            lambda: orders.put_columns(([0, 1], b"a"), **options),
             lambda: store.put_message("orders", b"a", **options),
             lambda: store.put_batch([NewMessage("orders", b"a")], **options),
             lambda: store.put_frames(frames, **options),

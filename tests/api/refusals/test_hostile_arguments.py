@@ -135,8 +135,8 @@ from tests.support.forking import fork
 log = writer._log
 frames = bytes(rocketstore.encode_frames(([0, 1], b"x"), topics=["orders"])[0])
 calls = {
-    "put_columns": lambda: writer.put_columns(b"x", [0, 1]),
-    "put_columns, columns": lambda: writer.put_columns(b"x", [0, 1], row_tags=["a"]),
+    "put_columns": lambda: writer.put_columns(([0, 1], b"x")),
+    "put_columns, columns": lambda: writer.put_columns(([0, 1], b"x"), row_tags=["a"]),
     "store.put_columns": lambda: store.put_columns(([0, 1], b"x"), topics=["orders"]),
     "put_frames": lambda: store.put_frames(frames),
     "has_next": lambda: log.has_next,

@@ -22,7 +22,7 @@ from rocketstore import (
     StoreFailedError,
     StoreReadOnlyError,
 )
-from rocketstore.log.commitlog.running_flags import Reason
+from rocketstore.log.commitlog.running_flags import FlagReason
 from tests.support.small_store import (
     dispatched,
     log_bytes,
@@ -163,13 +163,13 @@ def test_refusals_do_not_flood_the_log(
 
 def test_not_writeable_refuses_and_names_why(store: Store, writer: rocketstore.Writer) -> None:
     """S003-18: the reason and its first cause are in the error; puts go on when it is gone."""
-    store.flags.set(Reason.DISK_FULL, "no room at all")
+    store.flags.set(FlagReason.DISK_FULL, "no room at all")
     parts(store).commit_log.refuse_or_admit()
     with pytest.raises(StoreFailedError, match=r"DISK_FULL.*no room at all") as caught:
         writer.put(b"x")
     assert caught.value.status == "SERVICE_NOT_AVAILABLE"
     assert store.end_offset == 0
-    store.flags.clear(Reason.DISK_FULL)
+    store.flags.clear(FlagReason.DISK_FULL)
     parts(store).commit_log.refuse_or_admit()
     assert writer.put(b"x").physical_offset == 0
 

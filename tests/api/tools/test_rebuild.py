@@ -91,7 +91,7 @@ def test_the_same_bytes(tmp_path: Path, rng: random.Random, workers: int, root: 
         assert store.recovery.mode == "clean"
         assert report.units == sum(
             store.max_queue_offset(topic, queue_id)
-            for topic in store.topics()
+            for topic in store.topics(system=True)
             for queue_id in store.queues(topic)
         )
         assert [m.queue_offset for m in store.query("orders", "a", limit=3)]
@@ -104,7 +104,7 @@ def test_a_trimmed_log(tmp_path: Path, rng: random.Random, root: Path) -> None:
     filled(root, rng)
     with open_small(root) as store:
         begin = store.trim(before_offset=store.end_offset * 2 // 3)
-        ended = {t: store.queues(t) for t in store.topics() if t in ("rare0", "rare1")}
+        ended = {t: store.queues(t) for t in store.topics(system=True) if t in ("rare0", "rare1")}
         ends = {(t, q): store.max_queue_offset(t, q) for t in ended for q in ended[t]}
     assert begin and ends
     queues, index = made_by_the_store(root, tmp_path / "copy", **SMALL)

@@ -51,7 +51,7 @@ def served(root: Path) -> dict[int, tuple[object, ...]]:
     """What consumers are given: physical offset → the message."""
     found = {}
     with open_small(root, "r") as store:
-        for topic in store.topics():
+        for topic in store.topics(system=True):
             for queue_id in store.queues(topic):
                 with store.consumer(topic, queue_id=queue_id) as consumer:
                     for m in consumer:

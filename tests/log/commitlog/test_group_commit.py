@@ -243,7 +243,7 @@ def test_what_nobody_waits_for_wakes_it(
         puts: dict[str, Callable[[], object]] = {
             "put": lambda: writer.put(b"y", **kind),
             "put_batch": lambda: writer.put_batch([b"y", b"z"], **kind),
-            "put_columns": lambda: writer.put_columns(b"yz", [0, 1, 2], **kind),
+            "put_columns": lambda: writer.put_columns(([0, 1, 2], b"yz"), **kind),
             "put_message": lambda: store.put_message("orders", b"y", **kind),
             "put_frames": lambda: store.put_frames(frames, **kind),
             "put_rows": lambda: store.put_columns(([0, 1], b"y"), topics=["orders"], **kind),

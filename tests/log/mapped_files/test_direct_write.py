@@ -52,7 +52,7 @@ def put_batch(store: Store, bodies: list[bytes]) -> object:
 
 def put_columns(store: Store, bodies: list[bytes]) -> object:
     offsets = numpy.cumsum([0, *map(len, bodies)], dtype=numpy.int64)
-    return store.writer("orders", queue_id=0).put_columns(b"".join(bodies), offsets)
+    return store.writer("orders", queue_id=0).put_columns((offsets, b"".join(bodies)))
 
 
 def put_rows(store: Store, bodies: list[bytes]) -> object:

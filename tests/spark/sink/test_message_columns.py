@@ -22,7 +22,7 @@ DROP = Routing(topic="t", drop_bad_rows=True)
 def put(root: Path, frames: Any) -> list[rocketstore.Message]:
     with rocketstore.open(root, durability="os") as store:
         store.put_frames(frames)
-        found = [m for topic in store.topics() for m in store.consumer(topic)]
+        found = [m for topic in store.topics(system=True) for m in store.consumer(topic)]
     return sorted(found, key=lambda m: m.physical_offset)
 
 

@@ -190,7 +190,7 @@ def all_messages(root: Path) -> list[rocketstore.Message]:
     with rocketstore.open(root, "r") as store:
         found = [
             m
-            for topic in store.topics()
+            for topic in store.topics(system=True)
             for queue_id in store.queues(topic)
             for m in store.consumer(topic, queue_id=queue_id)
         ]

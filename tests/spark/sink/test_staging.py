@@ -24,7 +24,7 @@ BORN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
 def put(root: Path, frames: bytes) -> list[rocketstore.Message]:
     with rocketstore.open(root, durability="os") as store:
         store.put_frames(frames)
-        found = [m for topic in store.topics() for m in store.consumer(topic)]
+        found = [m for topic in store.topics(system=True) for m in store.consumer(topic)]
     return sorted(found, key=lambda m: m.physical_offset)
 
 

@@ -44,7 +44,7 @@ def topics(root: Path) -> dict[str, int]:
     with rocketstore.open(root, "r") as store:
         return {
             topic: sum(store.max_queue_offset(topic, q) for q in store.queues(topic))
-            for topic in store.topics()
+            for topic in store.topics(system=True)
         }
 
 

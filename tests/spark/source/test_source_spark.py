@@ -23,7 +23,7 @@ def load(spark: Any, root: Path, **options: str) -> Any:
 
 def bodies(root: Path) -> list[bytes]:
     with rocketstore.open(root, "r") as store:
-        return [m.body for topic in store.topics() for m in store.consumer(topic)]
+        return [m.body for topic in store.topics(system=True) for m in store.consumer(topic)]
 
 
 def test_a_store_is_a_table(spark: Any, tmp_path: Path, rng: random.Random) -> None:
