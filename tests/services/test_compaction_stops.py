@@ -73,7 +73,7 @@ def test_an_empty_directory_is_taken(tmp_path: Path, store: Store) -> None:
         ({"topics": "SCHEDULE_TOPIC_XXXX"}, rocketstore.ConfigError),
         ({"topics": "RMQ_SYS_TRANS_HALF_TOPIC"}, rocketstore.ConfigError),
         ({"grace": -timedelta(1)}, ValueError),
-        ({"grace": 5}, TypeError),
+        ({"grace": "5"}, TypeError),
         ({"without_key": "some"}, ValueError),
         ({"on_damage": "no"}, ValueError),
         ({"into": b"bytes"}, TypeError),
