@@ -44,6 +44,7 @@ CALLS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "spark compact": (("STORE", "SIDE/new", *ONE_CORE),),
     "spark export": (("STORE", "SIDE/parquet", *ONE_CORE),),
     "spark import": (("SIDE/rows", "STORE", "--topic", "later", *ONE_CORE),),
+    "spark offsets": (("STORE", "--group", "g"),),
     "spark rebuild": (("STORE", "--parts", "1", *ONE_CORE),),
     "spark replay": (("STORE", "SIDE/new", *ONE_CORE),),
     "spark stats": (("STORE", *ONE_CORE),),
@@ -57,7 +58,7 @@ CALLS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "verify": (("STORE",), ("STORE", "--json")),
 }
 #: Take a JVM, some ten seconds of it.
-SLOW: Final = tuple(name for name in CALLS if name.startswith("spark "))
+SLOW: Final = tuple(name for name in CALLS if name.startswith("spark ") and name != "spark offsets")
 #: What a command does not do without, else than the product.
 NEEDS: Final = {"ship": "pyarrow", **dict.fromkeys(SLOW, "pyspark")}
 

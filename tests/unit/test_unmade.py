@@ -11,6 +11,7 @@ import pytest
 
 import rocketstore
 from rocketstore._native import GROUPS
+from rocketstore._native.dispatch.unique_claims import UniqueClaims
 from rocketstore._native.put.batch_append import Rows
 from rocketstore._native.put.writer import Writer
 
@@ -58,7 +59,7 @@ def test_of_every_native_class(module_name: str) -> None:
 
 
 #: Their `__init__` says who makes them; but for the port, which one in Python completes: until then it has ended.
-LEFT_TO_INIT = {"CompletionPort", "MappedFile", "Message", "ScanResult"}
+LEFT_TO_INIT = {"CompletionPort", "MappedFile", "Message", "ScanResult", "UniqueClaims"}
 
 
 def test_no_other_class_is_without_what_it_needs() -> None:
@@ -90,6 +91,13 @@ def test_a_writer_has_queues(tmp_path: Path) -> None:
                     reserved=None,
                     to_ms=lambda name, value: 0,
                 )
+
+
+def test_claims_of_no_store() -> None:
+    claims = UniqueClaims.__new__(UniqueClaims)
+    for call in (claims.first, claims.may_have, lambda claim: claims.note(claim, None)):
+        with pytest.raises((AttributeError, TypeError)):
+            call(("topic", "id"))
 
 
 def test_no_rows_are_no_transaction() -> None:

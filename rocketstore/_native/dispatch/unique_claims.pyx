@@ -118,6 +118,7 @@ cdef class UniqueClaims:
         check_forked(self.token)  # before the lock, which a forked child may never get
         return topic, unique_id
 
+    @cython.nonecheck(True)
     cpdef object first(self, tuple claim):
         """The result of the message that is there with this id."""
         cdef const uint8_t *page = self.service.positions.page
@@ -140,6 +141,7 @@ cdef class UniqueClaims:
             return self._look(claim)
         return None
 
+    @cython.nonecheck(True)
     cpdef bint may_have(self, tuple claim) except -1:
         """Whether the index may have an entry for the id in its topic, or for one that waits."""
         cdef look_call call
@@ -166,6 +168,7 @@ cdef class UniqueClaims:
                 return True
         return False
 
+    @cython.nonecheck(True)
     cpdef note(self, tuple claim, object result):
         """The message is in the log."""
         cdef int64_t begin = result.physical_offset, end = result.end_offset

@@ -21,7 +21,7 @@ from rocketstore.values.timestamps import Duration
 __all__ = ["Retention", "check_retention"]
 
 #: Bounds of `check_every`.
-AGE_LEAST: Final = datetime.timedelta(milliseconds=1)
+AGE_LEAST: Final = datetime.timedelta.resolution
 CHECK_LEAST: Final = datetime.timedelta(milliseconds=10)
 CHECK_MOST: Final = datetime.timedelta(days=1)
 HOURS: Final = frozenset(range(24))

@@ -61,14 +61,14 @@ def test_the_second_put_gives_the_first_result(durability: Any, store: rocketsto
 
 
 @pytest.mark.parametrize("end", ["close", "crash"])
-def test_it_holds_over_another_open(end: str) -> None:
-    with temporary_store() as store:
+def test_it_holds_over_another_open(end: str, root: Path) -> None:
+    with open_small(root) as store:
         firsts = [store.writer("t").put(b"%d" % n, unique_id=f"id-{n}") for n in range(100)]
         if end == "crash":
             store = crash_and_reopen(store)
         else:
             store.close()
-            store = rocketstore.open(store.path, config=store.config)
+            store = open_small(root)
         with store:
             again = [store.writer("t").put(b"x", unique_id=f"id-{n}") for n in range(100)]
             assert all(one.duplicate for one in again)

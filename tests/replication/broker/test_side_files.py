@@ -323,7 +323,7 @@ def test_frames_that_answer_nothing_end_the_connection(
         {"broker": 10911},
         {"broker": "127.0.0.1:10911", "protocol": "rocketstore"},
         {"broker_every": timedelta(0)},
-        {"broker_every": 10},
+        {"broker_every": "10"},
     ],
 )
 def test_settings_that_there_are_not(given: dict[str, Any]) -> None:
