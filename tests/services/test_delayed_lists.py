@@ -122,6 +122,17 @@ def test_get(tmp_path: Path, clock: ManualClock) -> None:
 
 
 @pytest.mark.quick
+def test_an_id_of_a_delay_level_is_not_called_absent(tmp_path: Path, clock: ManualClock) -> None:
+    with open_small(tmp_path, clock=clock, delay_levels="1s") as store:
+        store.writer("orders").put(b"1", delay_level=1, unique_id="lvl")
+        with pytest.raises(MessageRejectedError, match="'lvl': it waits for a delay level"):
+            store.delayed.cancel("lvl")
+        clock.advance(1)
+        idle(store)
+        assert store.delayed.cancel("lvl") is DELIVERED
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("durability", ["os", "disk", "memory"])
 def test_which_of_three(tmp_path: Path, clock: ManualClock, durability: Any) -> None:
     with open_small(tmp_path, clock=clock, durability=durability) as store:

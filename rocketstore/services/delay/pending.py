@@ -17,7 +17,7 @@ from rocketstore.errors import (
     RocketStoreError,
     StoreReadOnlyError,
 )
-from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.read.query import KeyQuery, query_by_key
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay.copies import skip_delivered, source_in
@@ -425,7 +425,8 @@ def _chosen(timers: Timers, message: object) -> str | int:
 
 
 def _delivered(engine: WritingEngine, timers: Timers, chosen: str | int) -> bool:
-    """Whether the copy of a message that does not wait is in the log, which has all that was put."""
+    """Whether the copy of a message that is no timer any more is in the log, which has all that was put.
+    MessageRejectedError: it waits for a delay level."""
     if engine.index is None:
         return False
     if engine.reader.source.visible() < engine.positions.wrote:
@@ -436,13 +437,23 @@ def _delivered(engine: WritingEngine, timers: Timers, chosen: str | int) -> bool
         if isinstance(chosen, int)
         else chosen
     )
-    newest = next(query_by_key(engine.reader, engine.index, KeyQuery(TIMER_TOPIC, name)), None)
-    if newest is None:
+    waited = itertools.chain.from_iterable(
+        query_by_key(engine.reader, engine.index, KeyQuery(topic, name))
+        for topic in (TIMER_TOPIC, SCHEDULE_TOPIC)
+    )
+    if (newest := next(waited, None)) is None:
         return False
     first = chosen if isinstance(chosen, int) else newest.queue_offset
     topic = newest.properties.get("REAL_TOPIC", "")
-    return any(
-        "TIMER_OUT_MS" in copy.properties  # of a broker
+    delivered = any(
+        newest.topic == SCHEDULE_TOPIC
+        or "TIMER_OUT_MS" in copy.properties  # of a broker
         or ((source := source_in(copy.properties)) and stands_for(timers.queue, source[1], first))
         for copy in query_by_key(engine.reader, engine.index, KeyQuery(topic, name))
     )
+    if newest.topic == SCHEDULE_TOPIC and not delivered:
+        raise MessageRejectedError(
+            f"unique_id = {name!r}: it waits for a delay level, which is not cancelled; put with "
+            "deliver_after"
+        )
+    return delivered
