@@ -59,7 +59,7 @@ def test_lists_of_a_topic_and_a_span(
             assert due(store, "orders", begin=at(4), limit=2) == [5, 6]
             assert due(store, end=at(1)) == []
             assert due(store, limit=0) == []
-            with pytest.raises(ValueError, match="islice"):
+            with pytest.raises(ValueError, match="limit = -1: at least 0"):
                 store.delayed.messages(limit=-1)
             counts = [store.delayed.count(topic) for topic in ("bills", "orders", "none", None)]
             assert counts == [4, 5, 0, 9]

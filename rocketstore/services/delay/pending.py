@@ -34,7 +34,7 @@ from rocketstore.services.delay.timer_table import LATEST, Entry
 from rocketstore.services.delay.timer_topic import due_of, stands_for
 from rocketstore.services.delay.timers import Timers, cancel, found, reschedule, see_all, timers_of
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
-from rocketstore.values.arguments import Body, text
+from rocketstore.values.arguments import Body, text, whole_number
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import Duration, Timestamp, moment_of, timestamp_ms
 
@@ -98,7 +98,7 @@ class Delayed:
         """
         span = _span(begin, end)
         given = itertools.chain(self._of_levels(topic, *span), self._timed(topic, *span))
-        return itertools.islice(given, limit)
+        return itertools.islice(given, None if limit is None else whole_number("limit", limit, 0))
 
     def _of_levels(self, topic: str | None, begin: int, end: int) -> Iterator[DelayedMessage]:
         offsets, left = self._offsets()
@@ -194,8 +194,10 @@ class Delayed:
             return None
         if service.error is not None:
             return service.error
-        of_levels = (e for one in service.delivery.levels.values() if (e := one.error))
-        return next(of_levels, service.timers.troubles.error)
+        return next(
+            (error for one in service.delivery.levels.values() if (error := one.error)),
+            service.timers.troubles.error,
+        )
 
     def cancel(self, message: str | PutResult | DelayedMessage) -> CancelResult:
         """Cancels a message with a time of its own: nobody will see it. What it gives is true for
