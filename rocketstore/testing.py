@@ -54,6 +54,7 @@ def temporary_store(
     *,
     durability: Durability = "os",
     clock: ManualClock | None = None,
+    retention: rocketstore.Retention | None = None,
     **options: Unpack[OpenOptions],
 ) -> Iterator[rocketstore.Store]:
     """Opens a new store with small files in memory, as `rocketstore.open(":memory:")`; it is gone at
@@ -61,13 +62,13 @@ def temporary_store(
 
     Args:
         durability, options: As of `small_config`.
-        clock: As of `rocketstore.open`.
+        clock, retention: As of `rocketstore.open`.
 
     Raises:
         ConfigError: An unknown or wrong option, or there is no memory file system.
     """
     config = small_config(durability=durability, **options)
-    store = rocketstore.open(":memory:", config=config, clock=clock)
+    store = rocketstore.open(":memory:", config=config, clock=clock, retention=retention)
     try:
         yield store
     finally:

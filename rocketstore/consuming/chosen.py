@@ -41,9 +41,7 @@ def chosen_offsets(upto: Upto, topic: str, queues: Container[int]) -> dict[int, 
             for queue_id, offset in upto.items()
         }
     else:
-        raise TypeError(
-            f"commit() takes a Message or {{queue_id: offset}}, not {type(upto).__name__}"
-        )
+        raise TypeError(f"upto = {upto!r}: expected a Message, or {{queue_id: offset}}")
     for queue_id in offsets:
         if queue_id not in queues:
             raise QueueNotFoundError(
@@ -94,7 +92,9 @@ def place_of(
         return "earliest", timestamp_ms("when", when)
     if isinstance(offset, str):
         if offset not in EDGES:
-            raise ValueError(f"offset = {offset!r}: a number, 'earliest' or 'latest'")
+            raise ValueError(
+                f"offset = {offset!r}: a number, 'earliest' or 'latest', and for seek 'committed'"
+            )
         return offset, None
     given: object = offset
     if isinstance(given, datetime.datetime):

@@ -59,7 +59,7 @@ def test_lists_of_a_topic_and_a_span(
             assert due(store, "orders", begin=at(4), limit=2) == [5, 6]
             assert due(store, end=at(1)) == []
             assert due(store, limit=0) == []
-            with pytest.raises(ValueError, match="islice"):
+            with pytest.raises(ValueError, match="limit = -1: at least 0"):
                 store.delayed.messages(limit=-1)
             counts = [store.delayed.count(topic) for topic in ("bills", "orders", "none", None)]
             assert counts == [4, 5, 0, 9]
@@ -119,6 +119,17 @@ def test_get(tmp_path: Path, clock: ManualClock) -> None:
         assert store.delayed.get("id77") is None
         assert store.delayed.cancel("id4")
         assert store.delayed.get("id4") is None
+
+
+@pytest.mark.quick
+def test_an_id_of_a_delay_level_is_not_called_absent(tmp_path: Path, clock: ManualClock) -> None:
+    with open_small(tmp_path, clock=clock, delay_levels="1s") as store:
+        store.writer("orders").put(b"1", delay_level=1, unique_id="lvl")
+        with pytest.raises(MessageRejectedError, match="'lvl': it waits for a delay level"):
+            store.delayed.cancel("lvl")
+        clock.advance(1)
+        idle(store)
+        assert store.delayed.cancel("lvl") is DELIVERED
 
 
 @pytest.mark.quick

@@ -213,6 +213,32 @@ def test_an_id_that_was_cancelled_is_free_again(tmp_path: Path) -> None:
         assert bodies(store, "out") == [b"3", b"3"]
 
 
+NEW: Any = {"unique_id": "a", "deliver_after": 2 * HOUR}
+
+
+@pytest.mark.parametrize(
+    "both",
+    [
+        lambda tx: (tx.cancel("a"), tx.put("out", b"new", **NEW)),
+        lambda tx: (tx.put("out", b"new", **NEW), tx.cancel("a")),
+    ],
+)
+def test_a_cancel_takes_no_message_of_its_own_transaction_along(tmp_path: Path, both: Any) -> None:
+    """A put that counts as a duplicate of what the same commit cancels would be lost."""
+    store, _ = clocked(tmp_path)
+    with store:
+        store.writer("out").put(b"old", unique_id="a", deliver_after=HOUR)
+        tx = store.transaction()
+        assert True in both(tx)
+        with pytest.raises(MessageRejectedError, match="'a': the transaction cancels .* 'out'"):
+            tx.commit()
+        assert (tx.outcome, waiting(store)) == (None, [("a", b"old")])
+        with store.transaction() as tx:
+            assert tx.cancel("a")
+            tx.put("log", b"new", unique_id="a")  # of another topic
+        assert (waiting(store), bodies(store, "log")) == ([], [b"new"])
+
+
 def test_an_offset_that_is_expected(tmp_path: Path) -> None:
     with filled(tmp_path) as store:
         with store.transaction() as tx:

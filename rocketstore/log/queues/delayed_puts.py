@@ -33,6 +33,8 @@ class Changing(Protocol):
 
     @property
     def gone(self) -> Sequence[str]: ...
+    @property
+    def cancelled(self) -> Sequence[tuple[str, str]]: ...
     def rows(self, name: str, /) -> list[Row]: ...
     def done(self) -> None: ...
 
@@ -135,8 +137,9 @@ class DelayedPuts:
     def due(self, due_ms: int, span_ms: int = 0) -> Delay | None:
         """The delay up to a time; None for one that is not to come. `span_ms`: the span that the
         time is the end of, 0 where the time was named."""
+        asked = f"deliver_after = {span_ms} ms" if span_ms else f"deliver_at = {due_ms}"
         if due_ms > LATEST_MS:
-            raise MessageRejectedError(f"{due_ms} ms since 1970: the year 9999 is the last")
+            raise MessageRejectedError(f"{asked}: the last time is the end of the year 9999")
         if due_ms <= self._now_ms():
             return None
         own = (("TIMER_DELIVER_MS", f"{due_ms}"), ("TIMER_OUT_MS", f"{due_ms}"))
@@ -146,7 +149,7 @@ class DelayedPuts:
             self._queue_state(TIMER_TOPIC, 0),
             own,
             defaults[not span_ms :],
-            f"deliver_at = {due_ms}",
+            asked,
             due_ms,
             span_ms,
             partial(self.note_due, due_ms),

@@ -40,6 +40,12 @@ class Changing:
             raise
         met = {one.unique_id for one, _ in self._met}
         self.gone = [one.unique_id for one in self._changes if one.unique_id not in met]
+        #: Topic and id of each message that is cancelled.
+        self.cancelled = [
+            (message.properties.get("REAL_TOPIC", ""), one.unique_id)
+            for one, message in self._met
+            if one.when_ms is None
+        ]
         return self
 
     def __exit__(
@@ -69,8 +75,7 @@ class Changing:
         """The records are in the log."""
         for one, message in self._met:
             drop(self._timers, message)
-            if one.when_ms is None:
-                topic = message.properties.get("REAL_TOPIC", "")
-                self._engine.unique_ids.forget(topic, one.unique_id)
-            else:
+            if one.when_ms is not None:
                 self._engine.delayed_puts.note_due(one.when_ms)
+        for topic, unique_id in self.cancelled:
+            self._engine.unique_ids.forget(topic, unique_id)

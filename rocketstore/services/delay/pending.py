@@ -17,7 +17,7 @@ from rocketstore.errors import (
     RocketStoreError,
     StoreReadOnlyError,
 )
-from rocketstore.log.queues.delayed_puts import TIMER_TOPIC
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.log.read.query import KeyQuery, query_by_key
 from rocketstore.log.read.reader import Reader
 from rocketstore.services.delay.copies import skip_delivered, source_in
@@ -34,7 +34,7 @@ from rocketstore.services.delay.timer_table import LATEST, Entry
 from rocketstore.services.delay.timer_topic import due_of, stands_for
 from rocketstore.services.delay.timers import Timers, cancel, found, reschedule, see_all, timers_of
 from rocketstore.services.delay.waiting import Level, WaitingQueue, waiting_queues
-from rocketstore.values.arguments import Body, text
+from rocketstore.values.arguments import Body, text, whole_number
 from rocketstore.values.public import public
 from rocketstore.values.timestamps import Duration, Timestamp, moment_of, timestamp_ms
 
@@ -98,7 +98,7 @@ class Delayed:
         """
         span = _span(begin, end)
         given = itertools.chain(self._of_levels(topic, *span), self._timed(topic, *span))
-        return itertools.islice(given, limit)
+        return itertools.islice(given, None if limit is None else whole_number("limit", limit, 0))
 
     def _of_levels(self, topic: str | None, begin: int, end: int) -> Iterator[DelayedMessage]:
         offsets, left = self._offsets()
@@ -194,8 +194,10 @@ class Delayed:
             return None
         if service.error is not None:
             return service.error
-        of_levels = (e for one in service.delivery.levels.values() if (e := one.error))
-        return next(of_levels, service.timers.troubles.error)
+        return next(
+            (error for one in service.delivery.levels.values() if (error := one.error)),
+            service.timers.troubles.error,
+        )
 
     def cancel(self, message: str | PutResult | DelayedMessage) -> CancelResult:
         """Cancels a message with a time of its own: nobody will see it. What it gives is true for
@@ -425,7 +427,8 @@ def _chosen(timers: Timers, message: object) -> str | int:
 
 
 def _delivered(engine: WritingEngine, timers: Timers, chosen: str | int) -> bool:
-    """Whether the copy of a message that does not wait is in the log, which has all that was put."""
+    """Whether the copy of a message that is no timer any more is in the log, which has all that was put.
+    MessageRejectedError: it waits for a delay level."""
     if engine.index is None:
         return False
     if engine.reader.source.visible() < engine.positions.wrote:
@@ -436,13 +439,23 @@ def _delivered(engine: WritingEngine, timers: Timers, chosen: str | int) -> bool
         if isinstance(chosen, int)
         else chosen
     )
-    newest = next(query_by_key(engine.reader, engine.index, KeyQuery(TIMER_TOPIC, name)), None)
-    if newest is None:
+    waited = itertools.chain.from_iterable(
+        query_by_key(engine.reader, engine.index, KeyQuery(topic, name))
+        for topic in (TIMER_TOPIC, SCHEDULE_TOPIC)
+    )
+    if (newest := next(waited, None)) is None:
         return False
     first = chosen if isinstance(chosen, int) else newest.queue_offset
     topic = newest.properties.get("REAL_TOPIC", "")
-    return any(
-        "TIMER_OUT_MS" in copy.properties  # of a broker
+    delivered = any(
+        newest.topic == SCHEDULE_TOPIC
+        or "TIMER_OUT_MS" in copy.properties  # of a broker
         or ((source := source_in(copy.properties)) and stands_for(timers.queue, source[1], first))
         for copy in query_by_key(engine.reader, engine.index, KeyQuery(topic, name))
     )
+    if newest.topic == SCHEDULE_TOPIC and not delivered:
+        raise MessageRejectedError(
+            f"unique_id = {name!r}: it waits for a delay level, which is not cancelled; put with "
+            "deliver_after"
+        )
+    return delivered

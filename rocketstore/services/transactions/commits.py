@@ -139,6 +139,8 @@ class Commits:
                 was stored.
             MessageNotFoundError: a message waits no more that is to be cancelled, or put again.
                 Nothing was stored.
+            MessageRejectedError: a message would be left out for one that is to be cancelled. Nothing
+                was stored.
             StoreBehindError, ConfigError: a unique id cannot be looked for. Nothing was stored.
             MessageTooLargeError, BackpressureError, DiskFullError, StoreFailedError: nothing was
                 stored.
@@ -162,7 +164,11 @@ class Commits:
                             "the group may have another one by now; nothing was stored"
                         )
                 with self._once(claims) as first, changing_of(self._engine, changes) as changing:
-                    ended = [] if changing is None else records_that_end(transaction_id, changing)
+                    ended = (
+                        []
+                        if changing is None
+                        else records_that_end(transaction_id, changing, first)
+                    )
                     self._unsure = True
                     appended = self._append(transaction_id, rows, claims, moves, first, ended)
                     if changing is not None:

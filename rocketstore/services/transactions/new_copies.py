@@ -14,6 +14,7 @@ from rocketstore.values.reserved_names import RESERVED_PROPERTIES, is_system_top
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.put.writer import Writer
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.delayed_puts import Change, Changing
@@ -87,11 +88,23 @@ def changing_of(
     return NO_CHANGES if changing is None else changing(changes)
 
 
-def records_that_end(transaction_id: str, changing: Changing) -> list[Row]:
-    """The records that end what waits. MessageNotFoundError: some of it was delivered meanwhile."""
+def records_that_end(
+    transaction_id: str, changing: Changing, first: Mapping[tuple[str, str], PutResult]
+) -> list[Row]:
+    """The records that end what waits. `first`: of messages that are there already.
+
+    MessageNotFoundError: some of it was delivered meanwhile. MessageRejectedError: the transaction
+    would leave a message out for one that it cancels."""
     if changing.gone:
         raise MessageNotFoundError(
             f"transaction {transaction_id}: no message waits any more with unique_id = "
             f"{changing.gone[0]!r}: it was delivered or cancelled meanwhile; nothing was stored"
         )
+    for topic, unique_id in changing.cancelled:
+        if (topic, unique_id) in first and first[topic, unique_id].due_time is not None:
+            raise MessageRejectedError(
+                f"unique_id = {unique_id!r}: the transaction cancels what waits with it in topic "
+                f"{topic!r}, and would leave out its own message with it; put that in the next "
+                "transaction, or use reschedule; nothing was stored"
+            )
     return changing.rows(f"{transaction_id}.c")

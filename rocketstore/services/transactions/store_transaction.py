@@ -364,6 +364,8 @@ class StoreTransaction:
             TransactionSettledError: It was rolled back.
             StoreClosedError: The store, or a consumer, was closed. Nothing was stored.
             MessageNotFoundError: What `cancel` or `reschedule` found waits no more. Nothing was stored.
+            MessageRejectedError: It puts a message with a `unique_id` that it cancels in this topic.
+                Nothing was stored.
             QueueOffsetMismatchError: A message would not get its `expected_queue_offset`. Nothing was
                 stored.
             OffsetGapError: Another transaction of the group, which read what lies before, was not

@@ -41,6 +41,9 @@ def test_options_win() -> None:
     assert small_config(index_slots=7).index_slots == 7
     with temporary_store(commit_log_file_size_bytes=1 << 17) as store:
         assert store.config.commit_log_file_size_bytes == 1 << 17
+    rule = rocketstore.Retention(max_bytes=1 << 17)
+    with temporary_store(retention=rule) as store:
+        assert store.retention.plan().segments == ()
     wrong: Any = {"no_such": 1}
     with pytest.raises(ConfigError, match="no_such"), temporary_store(**wrong):
         pass

@@ -47,6 +47,27 @@ def test_other_buffers_are_stored_as_their_memory(store: Store, body: Any) -> No
     assert bytes(store.get(result.physical_offset).body) == memoryview(body).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda s: s.consumer("t", group="g").commit(5), "upto = 5: expected a Message, or {queue"),
+        (lambda s: s.consumer("t").seek("x", queue_id=0), "'latest', and for seek 'committed'"),
+        (lambda s: s.writer("t").put(b"", deliver_at=1 << 60), f"deliver_at = {1 << 60}: "),
+        (
+            lambda s: s.writer("t").put(b"", deliver_after=1e12),
+            "deliver_after = 1000000000000000 ms",
+        ),
+        (
+            lambda s: s.writer("t").put(b"", deliver_after=9, expected_queue_offset=0),
+            "expected_queue_offset = 0 with deliver_after = 9000 ms: ",
+        ),
+    ],
+)
+def test_the_argument_is_named_as_it_was_given(store: Store, call: Any, words: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=re.escape(words)):
+        call(store)
+
+
 def test_a_repr_has_a_bound(store: Store) -> None:
     assert repr(store.writer("t", queues=3)) == ("Writer('t', queues=[0, 1, 2], durability='disk')")
     many = repr(store.writer("t", queues=65536))
