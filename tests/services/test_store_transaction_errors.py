@@ -70,20 +70,21 @@ def test_offsets_that_cannot_be_stored_are_stored_by_the_next_commit(
 def test_a_signal_amid_an_append_leaves_nobody_unsure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor do further ones, while the second commit looks for what the first one left."""
     with filled(tmp_path) as store:
         tx = store.transaction()
         tx.put("out", b"1")
-        real = commits.Commits._append
+        for place, name in ((commits.Commits, "_append"), (commits, "commit_record_of")):
+            kept = getattr(place, name)
 
-        def interrupted(self: Any, *arguments: Any) -> Any:
-            real(self, *arguments)
-            self._next -= 1  # the line behind the put did not run
-            raise KeyboardInterrupt
+            def interrupted(*arguments: Any, real: Any = kept) -> Any:
+                real(*arguments)
+                raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch:
-            patch.setattr(commits.Commits, "_append", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                tx.commit()
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    tx.commit()
         assert tx.outcome is None
         tx.commit()
         assert state(store) == ([b"1"], [], 1)
