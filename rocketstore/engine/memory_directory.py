@@ -113,7 +113,8 @@ def _sweep(place: str) -> None:
         directory = os.path.join(place, name)
         if name.startswith(PREFIX) and (fd := _locked(directory)) is not None:
             try:
-                _remove(directory)
+                with contextlib.suppress(OSError):  # the others may go still
+                    _remove(directory)
             finally:
                 syscalls.close(fd)
 
@@ -122,7 +123,7 @@ def _remove(directory: str) -> bool:
     """Removes the store of a directory, as `Store.destroy` does: files with names of a store's, and
     nothing that a link leads to. Then the directory, unless it holds something else."""
     layout = StoreLayout(Path(directory, "store"))
-    if layout.root.is_dir() and not layout.root.is_symlink():
+    if layout.root.is_dir() and not any(path.is_symlink() for path in layout.directories):
         remove_store(layout)
     if os.listdir(directory):
         return False

@@ -91,7 +91,7 @@ def number_of_seconds(name: str, value: object) -> float:
     """A number of seconds, or those of a timedelta.
 
     Raises:
-        TypeError: neither of the two. ValueError: NaN.
+        TypeError: neither of the two. ValueError: NaN, or more than a float can be.
     """
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
@@ -99,7 +99,10 @@ def number_of_seconds(name: str, value: object) -> float:
         pass  # the look at a protocol takes its time
     elif not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
         raise TypeError(f"{name} = {value!r}: expected a number of seconds, or a timedelta")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: it is too large; give float('inf') for no end") from None
     if math.isnan(number):
         raise ValueError(f"{name} = nan: give a number of seconds, or float('inf')")
     return number

@@ -15,6 +15,7 @@ from rocketstore import (
     GroupClaimedError,
     TransactionSettledError,
 )
+from rocketstore.log.read.unique_ids import UniqueIds
 from tests.support.small_store import engine_of, everything
 from tests.support.transactions import (
     ALL,
@@ -70,20 +71,21 @@ def test_offsets_that_cannot_be_stored_are_stored_by_the_next_commit(
 def test_a_signal_amid_an_append_leaves_nobody_unsure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor do further ones, while the second commit looks for what the first one left."""
     with filled(tmp_path) as store:
         tx = store.transaction()
         tx.put("out", b"1")
-        real = commits.Commits._append
+        for place, name in ((commits.Commits, "_append"), (commits, "commit_record_of")):
+            kept = getattr(place, name)
 
-        def interrupted(self: Any, *arguments: Any) -> Any:
-            real(self, *arguments)
-            self._next -= 1  # the line behind the put did not run
-            raise KeyboardInterrupt
+            def interrupted(*arguments: Any, real: Any = kept) -> Any:
+                real(*arguments)
+                raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch:
-            patch.setattr(commits.Commits, "_append", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                tx.commit()
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    tx.commit()
         assert tx.outcome is None
         tx.commit()
         assert state(store) == ([b"1"], [], 1)
@@ -116,6 +118,24 @@ def test_a_signal_behind_an_append_does_not_append_twice_and_cannot_be_rolled_ba
         back.commit()
         assert state(store)[0] == [b"1", b"2"]
         assert not commits.commits_of(engine_of(store))._unheard
+
+
+def test_a_signal_behind_an_append_hides_no_unique_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index may lack what the log has, so the next look is for all that is in it."""
+    ids = ("a", "b")
+    with filled(tmp_path) as store:
+        with store.transaction() as tx:
+            for unique_id in ids:
+                tx.put("out", b"1", unique_id=unique_id)
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(
+                    UniqueIds, "note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+                )
+                tx.commit()
+        assert engine_of(store).unique_ids.unsure == {("out", unique_id) for unique_id in ids}
+        assert all(store.writer("out").put(b"2", unique_id=one).duplicate for one in ids)
 
 
 def test_offsets_that_are_stored_already_write_nothing(tmp_path: Path) -> None:

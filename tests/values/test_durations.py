@@ -110,9 +110,10 @@ def rocketstore_time(ms: int) -> datetime.datetime:
 def test_what_is_no_span() -> None:
     assert seconds("s", datetime.timedelta.max) == seconds("s", float("inf")) == YEAR_S
     assert duration_of("s", 1.5) == datetime.timedelta(milliseconds=1500)
-    for value, error in (("1", TypeError), (None, TypeError), (float("nan"), ValueError)):
+    refused = ("1", TypeError), (None, TypeError), (float("nan"), ValueError), (10**400, ValueError)
+    for value, error in refused:
         for function in (seconds, duration_of):
-            with pytest.raises(error, match="s = "):
+            with pytest.raises(error, match="s( = |: it is too large)"):
                 function("s", value)
     with pytest.raises(ValueError, match="s = inf: at most"):
         duration_of("s", float("inf"))

@@ -93,11 +93,11 @@ class UniqueIds(native.UniqueClaims):
             end = self._positions.wrote
             try:
                 yield results
+                for claim in results.keys() - found.keys():
+                    self.note(claim, results[claim])
             except BaseException:
                 self._is_unsure(end, claims)
                 raise
-            for claim in results.keys() - found.keys():
-                self.note(claim, results[claim])
 
     def forget(self, topic: str, unique_id: str) -> None:
         """The message that waited with this id is cancelled: another one may have it."""

@@ -175,6 +175,7 @@ class Commits:
                         changing.done()
                     self._unheard[transaction_id] = appended
                     self._wait_for(appended)
+                    self._next = appended.number + 1  # after it is kept, for `_look`
                     self._unsure = False
             except BaseException as error:
                 if isinstance(error, RocketStoreError):
@@ -283,7 +284,6 @@ class Commits:
             return Appended(self._next - 1, self._engine.positions.wrote, moves, results)
         rows.seal(head_bytes(transaction_id, moves, len(rows) - 1))
         put = append_batch(rows)
-        self._next = put.queue_offset + 1
         results = rows.results(1)
         if there or ended:
             fresh = iter(results)
@@ -349,9 +349,8 @@ class Commits:
             self._settle(save=True)
 
     def _records(self) -> Iterator[tuple[Message, CommitRecord]]:
-        """The commit records from `_next` on, which it moves."""
+        """The commit records from `_next` on, which moves once the caller is done with each."""
         for message in self._messages(TOPIC, 0, self._next):
-            self._next = message.queue_offset + 1
             record = commit_record_of(message)
             if record is None:
                 logger.error(
@@ -360,6 +359,7 @@ class Commits:
                 )
             else:
                 yield message, record
+            self._next = message.queue_offset + 1
 
     def _copies_there(self) -> set[str]:
         """What copies say of themselves. A copy lies above its commit record in the log."""

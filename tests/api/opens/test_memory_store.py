@@ -181,6 +181,29 @@ def test_without_a_memory_file_system_the_error_names_the_remedy(
         rocketstore.open(":memory:")
 
 
+def test_a_store_that_cannot_be_removed_stops_no_sweep_and_leads_to_nothing(
+    place: Path, tmp_path: Path
+) -> None:
+    segment, stores = tmp_path / "0" / f"{0:020}", ("half", "linked", "whole", "half2", "linked2")
+    segment.parent.mkdir()
+    segment.write_bytes(b"kept")
+    for name in stores:  # with some that stay on either side, in whatever order they are listed
+        root = place / f"rocketstore-memory-{name}" / "store"
+        root.mkdir(parents=True)
+        root.parent.chmod(0o700)
+        if not name.startswith("half"):
+            rocketstore.open(root, config=small_config()).close()
+        if name.startswith("linked"):
+            shutil.rmtree(root / "commitlog")
+            os.symlink(segment.parent, root / "commitlog")
+    rocketstore.open(":memory:", config=small_config()).close()
+    left = {path.name.removeprefix("rocketstore-memory-") for path in place.iterdir()}
+    assert left == {*stores} - {"whole"}
+    assert segment.read_bytes() == b"kept"
+    for path in place.iterdir():
+        shutil.rmtree(path)
+
+
 ENDS = {
     "exit": "sys.exit(3)",
     "kill": "os.kill(os.getpid(), signal.SIGKILL)",
