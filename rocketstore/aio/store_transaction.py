@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import rocketstore
 from rocketstore.aio.awaited import PutFuture
+from rocketstore.aio.consumer import Consumer
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketstore import Message, NewMessage, PutResult
-    from rocketstore.aio.consumer import Consumer
     from rocketstore.aio.loop_port import LoopPort
     from rocketstore.values import Body, Duration, Timestamp
 
@@ -114,7 +114,7 @@ class StoreTransaction:
     ) -> list[Message]:
         """Reads messages that come again after a rollback; see
         `rocketstore.StoreTransaction.consume`."""
-        with consumer._use():
+        with _of_a_loop(consumer)._use():
             blocking = await consumer._ready()
             await self._run(lambda tx: tx._step(blocking, tx._begin_reading, allow_gap=allow_gap))
             self._consumers.append(consumer)
@@ -131,7 +131,7 @@ class StoreTransaction:
     ) -> dict[int, int]:
         """Adds the offsets of a consumer's group, which the commit stores; see
         `rocketstore.StoreTransaction.commit_offsets`."""
-        with consumer._use():
+        with _of_a_loop(consumer)._use():
             blocking = await consumer._ready()
             return await self._run(
                 lambda tx: tx.commit_offsets(blocking, upto, allow_gap=allow_gap)
@@ -175,3 +175,9 @@ class StoreTransaction:
         if self._transaction is None:
             self._transaction = await port.settled(port.start(self._begin))
         return await port.settled(port.start(act, self._transaction), *self._consumers)
+
+
+def _of_a_loop(consumer: object) -> Consumer:
+    if not isinstance(consumer, Consumer):
+        raise TypeError(f"consumer: expected one of rocketstore.aio, not {type(consumer).__name__}")
+    return consumer

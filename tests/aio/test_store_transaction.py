@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,3 +137,13 @@ async def test_what_a_transaction_read_comes_again_after_a_rollback(tmp_path: Pa
         async with store.consumer("in", group="work") as consumer:
             assert await consumer.poll() == []
         assert [m.body async for m in store.consumer("out")] == [b"%d" % n for n in range(5)]
+
+
+async def test_what_is_no_consumer_of_a_loop(store: rocketstore.aio.Store) -> None:
+    wrong: list[Any] = ["jobs", None, store.blocking.consumer("in")]
+    async with store.transaction() as tx:
+        for consumer in wrong:
+            with pytest.raises(TypeError, match=r"consumer: expected one of rocketstore\.aio"):
+                await tx.consume(consumer)
+            with pytest.raises(TypeError, match=r"consumer: expected one of rocketstore\.aio"):
+                await tx.commit_offsets(consumer)
