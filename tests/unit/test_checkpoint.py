@@ -49,7 +49,7 @@ WORD = st.integers(0, 2**32 - 1)
 ID = st.binary(min_size=16, max_size=16)
 CHECKPOINTS = st.builds(
     OwnCheckpoint,
-    generation=OFFSET,
+    generation=st.integers(0, 2**62 - 1),
     flushed=OFFSET,
     dispatched=OFFSET,
     indexed=OFFSET,
@@ -136,6 +136,14 @@ def test_a_slot_with_an_impossible_offset_is_none(at: int, allowed: int) -> None
     assert unpacked(sealed(slot)) is not None
     slot[at : at + 8] = struct.pack(">q", allowed - 1)
     assert unpacked(sealed(slot)) is None
+
+
+def test_a_generation_that_none_could_follow_is_none() -> None:
+    """An open for writing would fail at its first checkpoint, and so would each one after it."""
+    slot = bytearray(FULL.packed())
+    for generation, found in ((2**62 - 1, True), (2**62, False), (2**63 - 1, False)):
+        slot[8:16] = struct.pack(">q", generation)
+        assert (unpacked(sealed(slot)) is not None) is found
 
 
 def test_what_a_slot_cannot_hold_is_refused() -> None:

@@ -72,6 +72,8 @@ UNFIT = -3
 SLOT: Final = struct.Struct(">8s9q7I3x?16s16sI")
 #: Magic and version.
 MAGIC: Final = b"RSCP\0\0\0\1"
+#: No store counts its generations up to here; one that did would have none to go on with.
+GENERATIONS_END: Final = 1 << 62
 #: The CRC-32C of those bytes, after them.
 CHECKSUM: Final = struct.Struct(">I")
 #: The fields of RocketmqTimes in their order (format 8). What follows them is kept as it is.
@@ -125,7 +127,8 @@ def unpacked(slot: bytes) -> OwnCheckpoint | None:
         found = OwnCheckpoint(*SLOT.unpack_from(slot)[1:])
     except ValueError:
         return None
-    return found if found.packed()[:size] == slot[:size] else None
+    sane = found.generation < GENERATIONS_END and found.packed()[:size] == slot[:size]
+    return found if sane else None
 
 
 class _FixedFile:
