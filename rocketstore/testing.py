@@ -8,6 +8,7 @@ Begin with `temporary_store`. Nothing here needs pytest; docs/testing.md shows f
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -57,24 +58,33 @@ def temporary_store(
     retention: rocketstore.Retention | None = None,
     **options: Unpack[OpenOptions],
 ) -> Iterator[rocketstore.Store]:
-    """Opens a new store with small files in memory, as `rocketstore.open(":memory:")`; it is gone at
-    the end.
+    """Opens a new store with small files in a directory of its own, in memory where the system has
+    /dev/shm; both are gone at the end. Until then it can be closed, and opened again at its path.
 
     Args:
         durability, options: As of `small_config`.
         clock, retention: As of `rocketstore.open`.
 
     Raises:
-        ConfigError: An unknown or wrong option, or there is no memory file system.
+        ConfigError: An unknown or wrong option.
     """
     config = small_config(durability=durability, **options)
-    store = rocketstore.open(":memory:", config=config, clock=clock, retention=retention)
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
+    made = tempfile.mkdtemp(prefix="rocketstore-", dir=memory)
+    held = os.open(made, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    # By this name a later store in memory removes it, should this process be killed.
+    directory = made.replace("/rocketstore-", "/rocketstore-memory-")
+    os.rename(made, directory)
+    path = os.path.join(directory, "store")
     try:
-        yield store
+        with rocketstore.open(path, config=config, clock=clock, retention=retention) as store:
+            yield store
     finally:
-        store.close()
         with contextlib.suppress(rocketstore.StoreClosedError):
-            rocketstore.opened(store.path).close()  # that of a crash_and_reopen
+            rocketstore.opened(path).close()  # that of a crash_and_reopen
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(held)
 
 
 def crash_and_reopen(store: rocketstore.Store) -> rocketstore.Store:

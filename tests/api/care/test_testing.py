@@ -37,6 +37,17 @@ def test_it_is_gone_after_an_error_too() -> None:
     assert not path.parent.exists()
 
 
+def test_it_can_be_opened_again_until_the_end() -> None:
+    with temporary_store() as store:
+        assert Path(store.path).parent.stat().st_mode & 0o777 == 0o700
+        store.writer("t").put(b"x")
+        store.close()
+        rocketstore.open(":memory:", config=small_config()).close()  # whose sweep leaves it
+        with rocketstore.open(store.path) as again:
+            assert [message.body for message in again.consumer("t")] == [b"x"]
+    assert not os.path.exists(os.path.dirname(store.path))
+
+
 def test_options_win() -> None:
     assert small_config(index_slots=7).index_slots == 7
     with temporary_store(commit_log_file_size_bytes=1 << 17) as store:
