@@ -66,8 +66,8 @@ cdef class GroupCommit:
     # Without the GIL: has it flushed, and waits in the line of other machines; False: none is worth it.
     cdef bint stand_for_copies(self, WaitQueue line, int copies, int64_t end_offset,
                                int64_t patience_ns, int64_t deadline, int stirs) noexcept nogil
-    cdef int flush_turn(self) noexcept nogil
-    cdef void tell(self) noexcept nogil
+    cdef int flush_turn(self, bint alone) noexcept nogil
+    cdef void tell(self, bint alone) noexcept nogil
     cdef int flush_held(self) noexcept nogil
     # The positions have moved: calls the threads that wait for them.
     cdef void moved(self) noexcept nogil

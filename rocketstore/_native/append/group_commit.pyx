@@ -138,7 +138,7 @@ cdef class GroupCommit:
             return BUSY  # the flusher is on its way, and takes our bytes along
         if not self.flush_lock.try_lock():
             return BUSY
-        found = self.flush_turn()
+        found = self.flush_turn(True)
         if rs_load_int(&self.attention):
             self.signal.notify_c()
         return found
@@ -162,19 +162,20 @@ cdef class GroupCommit:
         line.let_pass()
         return BUSY
 
-    cdef int flush_turn(self) noexcept nogil:
-        """Unlocks before it calls any thread: one that goes on may want to flush at once."""
+    cdef int flush_turn(self, bint alone) noexcept nogil:
+        """Unlocks before it calls any thread: one that goes on may want to flush at once. `alone`: for a thread
+        that waits by itself, and has the time to dispatch what it put."""
         cdef int64_t before = self.flushes
         cdef int found = self.flush_held()
         cdef bint some = self.flushes != before
         self.flush_lock.unlock()
         if some:
-            self.tell()
+            self.tell(alone)
         return found
 
-    cdef void tell(self) noexcept nogil:
+    cdef void tell(self, bint alone) noexcept nogil:
         self.moved()
-        self.dispatch_signal.notify_c()
+        self.dispatch_signal.notify_or_work(alone)
 
     # ---- with the turn ----
 
@@ -282,7 +283,7 @@ cdef class GroupCommit:
         with nogil:
             found = self.flush_held()
             if found == FLUSHED:
-                self.tell()
+                self.tell(False)
         return found
 
     def arm(self, MappedFile segment not None, links, Positions shared, *, bint ahead):
@@ -343,7 +344,7 @@ cdef class GroupCommit:
             rested = every and flushed == rs_position_load(page, RS_POSITIONS_AT_WROTE)
             if rs_load_int64(&self.wanted_offset) > flushed:
                 self.flush_lock.lock()
-                found = self.flush_turn()
+                found = self.flush_turn(False)
             elif left > 0 or rested:
                 if rested:
                     moved = self.rest(seen, flushed, rest_ns)
@@ -362,7 +363,7 @@ cdef class GroupCommit:
                 due = now_ns() + limit_ns
                 if not self.flush_lock.try_lock():
                     continue  # somebody flushes this very moment
-                found = self.flush_turn()
+                found = self.flush_turn(False)
             if found != FLUSHED:
                 return found
 

@@ -18,6 +18,7 @@ cdef class DispatchService:
     cdef uint32_t never
 
     cdef bint round(self) noexcept nogil
-    cdef bint caught_up(self) noexcept
+    cdef bint caught_up(self, int64_t most=*) noexcept nogil
+    cdef void take_up(self, MappedFile segment, Positions shared) noexcept
     cdef bint publish(self, int64_t offset) noexcept nogil
     cdef void serve_c(self, EventCount signal, int64_t limit_ns, bint indexing) noexcept nogil

@@ -22,13 +22,19 @@ cdef enum:
     RUN_BYTES = 4 << 20
     # After work it looks again once before it sleeps: while puts come quickly none of them has to wake it.
     NAP_NS = 50_000
+    # What a thread dispatches of its own before it wakes the dispatcher, bytes: it takes less time than that.
+    OWN_RUN = 4 << 10
+
+
+cdef bint own_run(void *service) noexcept nogil:
+    return (<DispatchService>service).caught_up(OWN_RUN)
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class DispatchService:
-    """One a dispatcher. The thread that dispatches has the turn: the one that serves, or Python code of any
-    thread in `with service.turn`."""
+    """One a dispatcher. The thread that dispatches has the turn: the one that serves, one that has put something
+    short, or Python code of any thread in `with service.turn`."""
 
     def __cinit__(self, DispatchLoop loop not None, Positions positions not None,
                   EventCount arrival not None):
@@ -37,6 +43,10 @@ cdef class DispatchService:
         self.arrival = arrival
         self.turn = SignalSafeLock("the dispatch")
         self.indexing = 1
+
+    def help_at(self, EventCount signal not None):
+        """A thread that would notify `signal` dispatches a short run itself. Called once, before the first put."""
+        signal.worker, signal.work = self, own_run
 
     def stop_indexing(self):
         """The index takes no keys any more: `indexed` stays where it is."""
@@ -60,12 +70,19 @@ cdef class DispatchService:
         """Dispatches what becomes visible in `segment`, woken by `signal`, at most for `limit_ms` or until
         something needs Python, as an index that begins or ceases to take keys: the caller says what it believes.
         `shared` gets the positions of each step, None: there is none."""
-        self.segment, self.shared = segment, shared
+        self.take_up(segment, shared)
         try:
             with nogil:
                 self.serve_c(signal, limit_ms * 1_000_000, indexing)
         finally:
-            self.segment = self.shared = None
+            self.take_up(None, None)
+
+    cdef void take_up(self, MappedFile segment, Positions shared) noexcept:
+        """With the turn: other threads look at both there. The caller keeps what they were."""
+        with nogil:
+            self.turn.mutex.lock()
+        self.segment, self.shared = segment, shared
+        self.turn.mutex.unlock()
 
     cdef void serve_c(self, EventCount signal, int64_t limit_ns, bint indexing) noexcept nogil:
         cdef const uint8_t *page = self.positions.page
@@ -116,14 +133,16 @@ cdef class DispatchService:
         # Python's own run meets a fault or a stop again, and reports it.
         return whole and call.reason == REASON_DONE and call.offset > low
 
-    cdef bint caught_up(self) noexcept:
-        """Whether all that is visible at this call is dispatched, here if a short run does it: the GIL is held."""
+    cdef bint caught_up(self, int64_t most=SHORT_RUN) noexcept nogil:
+        """Whether all that is visible at this call is dispatched, here if that takes a run of `most` bytes, and the
+        dispatcher is not at work."""
         cdef const uint8_t *page = self.positions.page
         cdef int64_t visible = rs_position_load(page, RS_POSITIONS_AT_VISIBLE)
         cdef int64_t left = visible - rs_position_load(page, RS_POSITIONS_AT_DISPATCHED)
-        if (0 < left <= SHORT_RUN and self.segment is not None and not rs_load_int(&self.paused_now)
+        if (0 < left <= most and not rs_load_int(&self.paused_now)
                 and self.turn.mutex.try_lock()):
-            self.round()
+            if self.segment is not None:
+                self.round()
             self.turn.mutex.unlock()
         return rs_position_load(page, RS_POSITIONS_AT_DISPATCHED) >= visible
 

@@ -29,6 +29,10 @@ cdef class EventFd:
     cdef void ring_c(self) noexcept nogil
 
 
+# Does what a signal wakes its sleeper for, if it is little; whether nothing is left to do.
+ctypedef bint (*work_done)(void *owner) noexcept nogil
+
+
 cdef class EventCount:
     cdef uint32_t word
     cdef uint32_t sleepers
@@ -36,11 +40,15 @@ cdef class EventCount:
     cdef bell_state **bells
     cdef list bell_owners
     cdef Mutex bell_mutex
+    cdef object worker  # whose work it is; both are set before the first notify
+    cdef work_done work  # NULL: notify alone says that there is some
 
     cdef void ring_bells(self) noexcept nogil
 
     # Adds one; wakes all sleepers if there are any. Callable under a native lock, without the GIL.
     cdef void notify_c(self) noexcept nogil
+    # The same; `here`: or does the work in this thread, where it can: a sleeper costs more to wake. Under no lock.
+    cdef void notify_or_work(self, bint here) noexcept nogil
     cdef uint32_t load(self) noexcept nogil
     # Sleeps while the count is `seen`, at most `timeout_ns` (negative: no limit). Returns the count; it
     # may be `seen` before the time is up (a signal, a limit of its own): the caller looks again, with

@@ -124,6 +124,12 @@ cdef class EventCount:
         if rs_word_load(&self.bell_count) != 0:
             self.ring_bells()
 
+    cdef void notify_or_work(self, bint here) noexcept nogil:
+        if not here or self.work is NULL or not self.work(<void *>self.worker):
+            self.notify_c()
+        elif rs_word_load(&self.bell_count) != 0:
+            self.ring_bells()
+
     cdef void ring_bells(self) noexcept nogil:
         cdef uint32_t at
         self.bell_mutex.lock()  # held for nothing but this and the two below

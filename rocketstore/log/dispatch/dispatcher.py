@@ -128,8 +128,8 @@ class Dispatcher(Worker):
     ) -> None:
         """Called once for a writing store, before start(): the event that wakes the worker, the
         positions page of other processes, and what to call when the worker fails."""
-        self.signal = signal
-        self._shared = shared
+        self.service.help_at(signal)
+        self.signal, self._shared = signal, shared
         self._on_failure = on_failure
 
     def start_at(self, dispatched: int, indexed: int) -> None:

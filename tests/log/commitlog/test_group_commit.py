@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import rocketstore
 from rocketstore import DurabilityTimeoutError, Store, StoreClosedError
+from rocketstore._native.sync.futex import EventFd
 from rocketstore.log.commitlog import flusher
 from tests.support.disk_calls import DiskCalls, disk_calls
 from tests.support.small_store import (
@@ -22,11 +24,12 @@ from tests.support.small_store import (
     dispatched,
     engine_of,
     everything,
+    no_dispatch,
     open_small,
     parts,
     until,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 LARGE = 1 << 20
 
@@ -60,6 +63,31 @@ def test_a_put_by_itself_syncs_in_its_own_thread(
         assert writer.put(b"%d" % n).end_offset == store.flushed_offset
     assert found == [own] * 5
     assert parts(store).flusher.flushes == 6
+
+
+@pytest.mark.store(**STILL, durability="disk", commit_log_file_size_bytes=LARGE)
+def test_a_put_by_itself_dispatches_what_is_short(store: Store, writer: rocketstore.Writer) -> None:
+    """It wakes the dispatcher for what takes longer, or is not its own to do; bells ring for both."""
+    signal, positions = parts(store).commit_log.log.dispatch_signal, engine_of(store).positions
+    event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    bell = EventFd(event_fd)
+    signal.hang(bell)
+
+    def wakes(body: bytes) -> bool:
+        bell.arm()
+        before, end = signal.count, writer.put(body).end_offset
+        assert select.select([event_fd], [], [], PATIENCE_S)[0]  # a flusher rings after the put
+        os.eventfd_read(event_fd)
+        assert signal.count > before or positions.dispatched == end
+        return signal.count > before
+
+    wait_until(lambda: not wakes(b"short"))  # once the dispatcher serves natively
+    assert wakes(bytes(LARGE // 4))
+    with no_dispatch(store):
+        assert wakes(b"paused")
+    signal.take_down(bell)
+    os.close(event_fd)
+    assert everything(dispatched(store))[-1].body == b"paused"
 
 
 @pytest.mark.store(commit_log_file_size_bytes=LARGE)
