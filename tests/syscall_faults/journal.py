@@ -266,6 +266,8 @@ class Run:
             self.act("transaction"),
             self.store.consumer("orders", group=group) as consumer,
         ):
+            if self.store.config.durability == "memory":
+                self.store.flush()  # else what the transaction before left may not be there yet
             with self.store.transaction() as tx:
                 tx.consume(consumer, 2, timeout_s=0.2)
                 for n, one in enumerate(
