@@ -370,8 +370,8 @@ async def test_the_loop_tells_nothing_of_a_fetch_whose_task_was_cancelled(
             polling = asyncio.create_task(consumer.poll())
             await happens(begun.is_set)
             polling.cancel()
+            goes_on.set()  # the cancelled task waits for its fetch
             await asyncio.wait([polling])
-            goes_on.set()
         del consumer, polling
         gc.collect()
     assert told == []
