@@ -47,7 +47,7 @@ PATIENCE: dict[str, Any] = {
 }
 #: Name of the store that a compaction makes, next to that of the scene.
 COMPACTED = "compacted"
-#: Of the one that goes on from it.
+#: Name of the store that a compaction makes with COMPACTED as its base.
 BASED = "based"
 #: After so many puts that are refused in a row the next act follows.
 REFUSED_MAX = 2

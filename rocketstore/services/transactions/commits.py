@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY: Final = 1000
 ID_MASK: Final = (1 << 64) - 1
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
-#: For transactions without unique ids.
+#: What `_once` gives where no message of a transaction has a unique id.
 NO_CLAIMS: Final[AbstractContextManager[dict[Claim, PutResult]]] = nullcontext({})
 
 

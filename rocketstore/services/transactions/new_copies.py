@@ -29,12 +29,12 @@ __all__ = [
     "records_that_end",
 ]
 
-#: Of a `NewMessage`, as `Rows.add` takes them.
+#: Fields of a `NewMessage`, in the order in which `Rows.add` takes them.
 FIELDS: Final = (
     *("body", "tags", "keys", "properties", "flag", "born_time", "shard_key"),
     *("delay_level", "deliver_at", "deliver_after"),
 )
-#: For transactions that change nothing that waits.
+#: What `changing_of` gives where a transaction cancels and moves no delayed message.
 NO_CHANGES: Final = nullcontext()
 
 

@@ -64,7 +64,7 @@ class AskedCommit:
     writer: str
     version: int
     files: Sequence[Staged]
-    #: Of an asker of 0.1, which does not say it: nothing is compared.
+    #: An asker of release 0.1 does not send it: then `serve` compares nothing.
     reuse: str = "skip"
 
 
