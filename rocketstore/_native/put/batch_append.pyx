@@ -147,6 +147,7 @@ cdef class Rows:
         """Others that have these rows of it; the first is the commit record of both."""
         cdef Rows found = Rows()
         cdef Py_ssize_t row
+        cdef dict place = {one: n for n, one in enumerate(rows)}
         found.reserve(<size_t>len(rows))
         for row in rows:
             if not 0 <= row < len(self.kept):
@@ -159,7 +160,7 @@ cdef class Rows:
             if row:
                 found.share += rs_commit_record_share(&self.messages[row])
             found.count += 1
-        found.notes = [(rows.index(one[0]), one[1], one[2]) for one in self.notes if one[0] in rows]
+        found.notes = [(place[one[0]], one[1], one[2]) for one in self.notes if one[0] in place]
         found.opening, found.first = self.opening, self.first
         return found
 
