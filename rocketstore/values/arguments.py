@@ -95,9 +95,9 @@ def number_of_seconds(name: str, value: object) -> float:
     """
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         pass  # the look at a protocol takes its time
-    elif not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str):
+    elif not isinstance(value, SupportsFloat | SupportsIndex) or isinstance(value, str | bool):
         raise TypeError(f"{name} = {value!r}: expected a number of seconds, or a timedelta")
     try:
         number = float(value)

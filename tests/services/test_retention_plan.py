@@ -185,7 +185,7 @@ def test_what_it_keeps() -> None:
     [
         (
             "max_age",
-            (0, "7d", datetime.timedelta(), -DAY),
+            (0, "7d", True, datetime.timedelta(), -DAY),
             "seconds or a timedelta, from 0:00:00.000001",
         ),
         ("max_bytes", (0, -1, 1.5, True, "1G"), "a whole number of bytes above 0"),

@@ -110,7 +110,13 @@ def rocketstore_time(ms: int) -> datetime.datetime:
 def test_what_is_no_span() -> None:
     assert seconds("s", datetime.timedelta.max) == seconds("s", float("inf")) == YEAR_S
     assert duration_of("s", 1.5) == datetime.timedelta(milliseconds=1500)
-    refused = ("1", TypeError), (None, TypeError), (float("nan"), ValueError), (10**400, ValueError)
+    refused = (
+        ("1", TypeError),
+        (None, TypeError),
+        (True, TypeError),
+        (float("nan"), ValueError),
+        (10**400, ValueError),
+    )
     for value, error in refused:
         for function in (seconds, duration_of):
             with pytest.raises(error, match="s( = |: it is too large)"):
