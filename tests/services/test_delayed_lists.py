@@ -12,6 +12,7 @@ import pytest
 
 from rocketstore import CancelResult, MessageNotFoundError, MessageRejectedError, Store
 from rocketstore.services.delay import timer_table
+from rocketstore.services.delay import timers as timers_module
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import bodies, idle
 from tests.services.timer_tools import at, begun, put_at, saved, settled, state_of, timers_of
@@ -194,3 +195,25 @@ def test_a_file_without_topics_is_read_no_more(tmp_path: Path, clock: ManualCloc
     state_of(tmp_path).write_bytes(b"%08x\n" % zlib.crc32(text) + text)
     with open_small(tmp_path, clock=clock) as store:
         assert store.delayed.count("bills") == 4
+
+
+def test_what_is_put_again_waits_while_it_is_not_on_disk(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """The message before it is at its end then, and no reader can see the one after it."""
+    with open_small(tmp_path / "store", clock=clock) as store:
+        for number in range(3):
+            put_at(store, b"%d" % number, 60 + number)
+        settled(store)
+        engine = engine_of(store)
+        with (waiting := timers_of(store)).lock():
+            for number in range(3):
+                (message,) = timers_module.found(waiting, number)
+                timers_module.put_again(engine, message, at(90 + number))
+                timers_module.drop(waiting, message)
+            assert [one.message.body for one in store.delayed.messages("orders")] == [
+                b"0",
+                b"1",
+                b"2",
+            ]
+            assert len(store.delayed) == store.delayed.count() == 3

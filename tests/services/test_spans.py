@@ -10,11 +10,13 @@ import pytest
 
 import rocketstore
 from rocketstore.engine import open_options
+from rocketstore.services.delay.service import DelayService
 from rocketstore.testing import ManualClock
 from rocketstore.values.clock import SystemClock
 from tests.services.delay_tools import NOW_MS, bodies, read
 from tests.services.timer_tools import (
     MINUTE,
+    TOPIC,
     at,
     begun,
     due_s,
@@ -22,7 +24,7 @@ from tests.services.timer_tools import (
     settled,
     timers_of,
 )
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.waiting import wait_until
 
 DAY_S = 86_400
@@ -151,3 +153,30 @@ def test_a_span_is_over_before_it_is_delivered(tmp_path: Path) -> None:
         (waiting,) = store.delayed
         due_ns = round(waiting.due_time.timestamp() * 1000) * 1_000_000
         assert due_ns >= before_ns + 3_600_000_000_000
+
+
+def test_a_put_during_a_look_at_the_clock_is_not_put_again(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """What is put between the time of a round and the end that it reads is due later than that time
+    allows, and no clock was ahead."""
+    with open_small(tmp_path / "store", clock=clock) as store:
+        store.writer("orders").put(b"first", deliver_after=2 * DAY_S)
+        settled(store)
+        times = [clock.now_ms()]
+
+        def now_ms() -> int:
+            if times:
+                clock.advance(1)
+                store.writer("orders").put(b"next", deliver_after=DAY_S)
+                store.flush()
+                return times.pop()
+            return clock.now_ms()
+
+        with (timers := timers_of(store)).lock():
+            service = engine_of(store).guests.made(DelayService)
+            assert service is not None
+            service._thread._timer_delivery.run(now_ms)
+            assert timers.table.next == 2
+        assert waiting_s(store) == {b"next": 1 + DAY_S, b"first": 2 * DAY_S}
+        assert store.max_queue_offset(TOPIC, 0) == 2

@@ -341,6 +341,8 @@ class Delayed:
             if timers is self._own_timers:
                 timers.started = False  # another process, or the master, may have delivered since
             timers.catch_up()
+            if isinstance(engine, WritingEngine) and timers.ended_by > engine.positions.visible:
+                see_all(engine, timers)  # else what was put again would wait nowhere for that time
         return timers
 
     def _timed(self, topic: str | None, begin: int, end: int) -> Iterator[DelayedMessage]:

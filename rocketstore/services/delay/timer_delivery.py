@@ -84,15 +84,18 @@ class TimerDelivery:
         if whole and timers.stored is not None:
             if timers.troubles.retry_s == 0:
                 self._retry(timers.stored, aim[0])
-            self._deliver_due(timers.stored, aim[0])
+            self._deliver_due(timers.stored, aim[0], now_ms)
         return whole
 
-    def _deliver_due(self, stored: StoredTimers, now_ms: int) -> None:
+    def _deliver_due(self, stored: StoredTimers, aim_ms: int, now: Callable[[], int]) -> None:
         timers = self._timers
         for _ in range(ROUND):
             timers.go_on()
             first = timers.table.first()
-            if first is None or first.due > now_ms:
+            if first is None or first.due > aim_ms:
+                now_ms = (
+                    now()
+                )  # not before what was taken up was put, unless the clock was set back
                 wrong = first is not None and self._bring_forward(first, now_ms)
                 entries: Iterable[Entry] = ()
                 if wrong or now_ms < timers.seen_ms:
@@ -105,7 +108,7 @@ class TimerDelivery:
                 timers.seen_ms = now_ms
                 timers.ahead.clear()
                 return
-            self._deliver(stored, first, now_ms)
+            self._deliver(stored, first, aim_ms)
 
     def _bring_forward(self, entry: Entry, now_ms: int) -> bool:
         """Whether a message waits longer than the span that it waits for, since the clock was ahead

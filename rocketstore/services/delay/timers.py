@@ -87,6 +87,8 @@ class Timers:
         #: what was stored by a clock that was set back before it was taken up.
         self.seen_ms = engine.recovery.last_store_timestamp_ms if stores else 0
         self.ahead: set[int] = set()
+        #: Physical offset after the last record that ended a message here before it could be read.
+        self.ended_by = 0
         self._copies: Copies | None = None
         self._over = False
         self.started = False
@@ -365,6 +367,8 @@ def drop(timers: Timers, message: Message) -> None:
         timers.table.copied.discard(at)
     else:
         timers.table.drop(at)
+    if isinstance(timers._engine, WritingEngine):
+        timers.ended_by = timers._engine.positions.wrote
     timers.note_change()
 
 
