@@ -14,6 +14,7 @@ import pytest
 from rocketstore import DiskFullError, Retention, Store
 from rocketstore.services.delay import timers
 from rocketstore.services.delay.rolling import roll
+from rocketstore.services.retention.service import keeper_of
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import bodies, crash
 from tests.services.timer_tools import at, begun, due_s, put_at, saved, settled, timers_of
@@ -269,6 +270,20 @@ def test_one_that_cannot_be_delivered_and_one_that_is_between_two_times(
         assert roll(engine_of(store), store.end_offset, 256) == 1
         assert comes_true(lambda: [number for _, number, _ in store.delayed.undelivered] == [2])
         assert held(store) == []  # but for the one that is between, all would go
+
+
+def test_a_log_that_grows_under_a_round_is_not_held_less(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = Retention(max_bytes=2 * SEGMENT, keep_unconsumed_by=["billing"])
+    with open_small(tmp_path) as store:
+        keeper = keeper_of(engine_of(store))
+        fill(store, 180, "other")
+        for later in (0, 400, 0):
+            found = store.retention.plan(rule)
+            fill(store, later, "other")
+            keeper._warn(found)
+    assert sum("cannot remove" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_what_holds_the_log_is_said_once(

@@ -179,7 +179,7 @@ class Keeper:
 
     def _warn(self, found: RetentionPlan) -> None:
         """Says once of each cause that it holds more than the rule leaves of the log."""
-        kept = self._engine.positions.wrote - found.new_begin_offset
+        kept = sum(one.end_offset - one.start_offset for one in found.segments if not one.goes)
         holding = {held.cause for held in found.held_by if 2 * held.bytes > kept}
         for held in found.held_by:
             if held.cause in holding - self._warned:
