@@ -67,18 +67,17 @@ def test_an_emergency_leaves_an_event(
         disk_watermarks=(0.5, 0.8),
         keep_unconsumed_by=["billing"],
         emergency_watermark=0.97,
-        check_every=NEVER,
     )
-    with open_small(tmp_path, retention=rule) as store:
+    with open_small(tmp_path) as store:  # nobody else runs the rule
         disk = Disk(monkeypatch, store, 100)
         fill(store, 200)
         disk.others = 96 * SEGMENT - len(used(store)) * SEGMENT
-        plan = store.retention.run()
+        plan = store.retention.run(rule)
         assert plan.count == 0
         assert "group billing has stored no offset yet (from 0)" in plan.segments[0].reasons
         assert not store.retention.events
         disk.others += 3 * SEGMENT
-        plan = store.retention.run()
+        plan = store.retention.run(rule)
         assert (plan.count, plan.emergency) == (3, True)
         event, *others = store.retention.events
         assert others == []
@@ -87,7 +86,7 @@ def test_an_emergency_leaves_an_event(
         assert event.given_up == ("group billing has stored no offset yet (from 0)",)
         assert abs(event.time_ms / 1000 - time.time()) < 60
         assert str(event) in caplog.text
-        assert store.retention.run().count == 0
+        assert store.retention.run(rule).count == 0
     with open_small(tmp_path, "r") as reader:
         assert reader.retention.events == (event,)
     (tmp_path / "rocketstore/retention.json").write_text('{"version": 1, "emergencies": [{}]}')
