@@ -307,7 +307,7 @@ def test_what_holds_the_log_is_said_once(
         with store.consumer("other", group="billing") as consumer:
             list(consumer)
             consumer.commit()
-        fill(store, 60, "other")  # fewer than hold the log again
+        fill(store, 15, "other")  # fewer than hold the log again
         assert comes_true(lambda: store.begin_offset > 0)
         assert store.retention.last_error is None
         assert len(warned()) == 1
