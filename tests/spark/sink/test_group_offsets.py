@@ -154,7 +154,7 @@ def test_beside_a_writer(
             for place in (start, start, end):
                 group.publish(stream, place)
         assert store.groups() == []
-        [text] = [r.getMessage() for r in caplog.records if "group g" in r.getMessage()]
+        [text] = [r.getMessage() for r in caplog.records if r.name.startswith("rocketstore.spark")]
         assert "rocketstore.spark.serve(store)" in text and str(root) in text
         assert "group g has stored no offset yet" in str(store.retention.plan())
         with serve(store):
