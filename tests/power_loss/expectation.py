@@ -73,7 +73,7 @@ class Expectation:
     ahead: dict[str, list[int]] = field(default_factory=dict)
     #: Of each transaction: its messages, as (queue, number), and its offsets.
     transactions: list[tuple[list[tuple[str, int]], dict[str, int]]] = field(default_factory=list)
-    #: For each of them three ids: of the message it delays, the one it cancels, and the one it moves.
+    #: Of each transaction three ids: it delays the first message, cancels the second, moves the third.
     timers: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     #: Key → bodies of its messages and where each ends, -1 before its put returned.
     keyed: dict[str, list[tuple[str, int]]] = field(default_factory=dict)

@@ -208,12 +208,7 @@ def test_what_is_put_again_waits_while_it_is_not_on_disk(
         engine = engine_of(store)
         with (waiting := timers_of(store)).lock():
             for number in range(3):
-                (message,) = timers_module.found(waiting, number)
-                timers_module.put_again(engine, message, at(90 + number))
-                timers_module.drop(waiting, message)
-            assert [one.message.body for one in store.delayed.messages("orders")] == [
-                b"0",
-                b"1",
-                b"2",
-            ]
+                assert timers_module.reschedule(engine, waiting, number, at(90 + number), 0)
+            listed = [one.message.body for one in store.delayed.messages("orders")]
+            assert listed == [b"0", b"1", b"2"]
             assert len(store.delayed) == store.delayed.count() == 3

@@ -14,6 +14,7 @@ import pytest
 from rocketstore import DiskFullError, Retention, Store
 from rocketstore.services.delay import timers
 from rocketstore.services.delay.rolling import roll
+from rocketstore.services.retention.plan import decide
 from rocketstore.services.retention.service import keeper_of
 from rocketstore.testing import ManualClock
 from tests.services.delay_tools import bodies, crash
@@ -280,9 +281,9 @@ def test_a_log_that_grows_under_a_round_is_not_held_less(
         keeper = keeper_of(engine_of(store))
         fill(store, 180, "other")
         for later in (0, 400, 0):
-            found = store.retention.plan(rule)
+            facts = keeper._facts(rule, own=False)
             fill(store, later, "other")
-            keeper._warn(found)
+            keeper._warn(decide(rule, facts), facts)
     assert sum("cannot remove" in record.getMessage() for record in caplog.records) == 1
 
 

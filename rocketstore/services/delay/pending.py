@@ -95,6 +95,7 @@ class Delayed:
         Raises:
             CorruptRecordError, ReadFailedError: One of them cannot be read.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
+            StoreFailedError, DurabilityTimeoutError: One was put again, and the disk does not take it.
         """
         span = _span(begin, end)
         given = itertools.chain(self._of_levels(topic, *span), self._timed(topic, *span))

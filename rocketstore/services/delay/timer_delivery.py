@@ -93,9 +93,8 @@ class TimerDelivery:
             timers.go_on()
             first = timers.table.first()
             if first is None or first.due > aim_ms:
-                now_ms = (
-                    now()
-                )  # not before what was taken up was put, unless the clock was set back
+                # What was taken up was put before this moment, unless the clock was set back.
+                now_ms = now()
                 wrong = first is not None and self._bring_forward(first, now_ms)
                 entries: Iterable[Entry] = ()
                 if wrong or now_ms < timers.seen_ms:

@@ -101,8 +101,7 @@ class Keeper:
             self._worker.stop()
 
     def round(self, engine: WritingEngine, rule: Retention) -> bool:
-        """One round. Whether more would go that is not on the disk yet, or not in its queue. An
-        error is kept, and logged when it is a new one."""
+        """One round. Whether more would go that is not on the disk or in its queue yet. An error is kept, a new one logged."""
         try:
             # What would go if nothing held it: in most rounds nothing does, and groups and
             # archives are not asked.
@@ -116,7 +115,7 @@ class Keeper:
                     found = outcome(rule, facts)
                     waits = found.waits
                     if found.held_by:
-                        self._warn(_decided(rule, facts))
+                        self._warn(_decided(rule, facts), facts)
                 if found.new_begin_offset > found.begin_offset:
                     end = found.new_begin_offset
                     waits = self._carry_out(engine, rule, found) < end or waits
@@ -177,9 +176,10 @@ class Keeper:
             facts = self._facts(rule, own=own)
         return facts
 
-    def _warn(self, found: RetentionPlan) -> None:
+    def _warn(self, found: RetentionPlan, facts: Facts) -> None:
         """Says once of each cause that it holds more than the rule leaves of the log."""
-        kept = sum(one.end_offset - one.start_offset for one in found.segments if not one.goes)
+        end = max([facts.limit, *(segment.start_offset for segment in facts.segments)])
+        kept = end - found.new_begin_offset
         holding = {held.cause for held in found.held_by if 2 * held.bytes > kept}
         for held in found.held_by:
             if held.cause in holding - self._warned:

@@ -327,7 +327,7 @@ class StoreTransaction:
             step(consumer, **given)
 
     def _begin_reading(self, consumer: Consumer, *, allow_gap: bool) -> None:
-        """Makes this transaction the reader of all that the consumer hands out from here on."""
+        """This transaction reads each message that the consumer hands out from here on."""
         key = consumer._group_positions().key
         positions = consumer._reading.positions()
         here = {queue_id: Span(at, at) for queue_id, at in positions.items()}
