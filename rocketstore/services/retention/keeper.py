@@ -101,7 +101,7 @@ class Keeper:
             self._worker.stop()
 
     def round(self, engine: WritingEngine, rule: Retention) -> bool:
-        """One round. Whether more would go that is not on the disk or in its queue yet. An error is kept, a new one logged."""
+        """One round. Whether more goes once it is on the disk and in its queue. It keeps an error."""
         try:
             # What would go if nothing held it: in most rounds nothing does, and groups and
             # archives are not asked.
