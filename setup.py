@@ -34,9 +34,10 @@ HOT_NAMES = """
     os.syscalls os.sigbus_guard os.mapping os.mapped_file os.durable_write
     format.codec format.message format.scanner format.queue_reader format.string_columns format.column_scanner
     sync.futex sync.wait_queue sync.signal_safe_lock sync.durations sync.positions sync.queue_positions
-    append.appender append.group_commit append.put_result append.direct_write append.page_populator
+    append.appender append.guest_line append.elsewhere append.raw_append append.group_commit append.put_result
+    append.direct_write append.page_populator
     put.writer put.body_buffers put.property_builder put.put_message put.batch_append put.string_rows
-    put.put_columns put.frames put.completion_port
+    put.put_columns put.frames put.host_puts put.host_line put.completion_port
     dispatch.dispatch_loop dispatch.dispatch_service dispatch.unique_claims dispatch.unit_look
 """
 HOT = frozenset(HOT_NAMES.split())

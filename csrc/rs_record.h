@@ -30,6 +30,8 @@ typedef struct rs_message {
     uint32_t sys_flag;
     rs_host born_host;
     rs_host store_host;
+    int32_t asked;    /* the promise that its put waits for, and how long, ms: for a log in another process */
+    int32_t limit_ms;
     bool record_crc; /* append the __CRC32# property */
     bool only_latest; /* append it only if no message of its key was appended since the log's key watch began */
 } rs_message;

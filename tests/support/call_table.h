@@ -69,7 +69,13 @@
     X(clock_gettime, int, (int clock, struct timespec *now), (clock, now), STEP) \
     X(getpid, int, (void), (), NONE) \
     X(gettid, int, (void), (), NONE) \
-    X(signal_event, int, (int fd), (fd), NONE)
+    X(signal_event, int, (int fd), (fd), NONE) \
+    X(send, ssize_t, (int fd, const void *data, size_t size, int flags), (fd, data, size, flags), \
+      LIMIT(size)) \
+    X(receive, ssize_t, (int fd, void *to, size_t size, int flags), (fd, to, size, flags), \
+      LIMIT(size)) \
+    X(shut_down, int, (int fd, int how), (fd, how), NONE) \
+    X(give_way, int, (void), (), NONE)
 /* Called while a mutex is held under which no Python code may run (D-33), or all the time. */
 #define IS_QUIET(entry) ((entry) >= AT_futex)
 

@@ -5,8 +5,9 @@ from rocketstore._native.format.csrc cimport (
     rs_appended, rs_host, rs_log, rs_log_record_max, rs_message, rs_span, rs_status,
 )
 from rocketstore._native.sync.durations cimport Durations
+from rocketstore._native.append.elsewhere cimport Elsewhere
 from rocketstore._native.append.group_commit cimport GroupCommit
-from rocketstore._native.append.guarded_append cimport Lights, append_call, raw_call
+from rocketstore._native.append.guarded_append cimport Lights, append_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.os.syscalls cimport check_forked
 from rocketstore._native.sync.positions cimport Positions
@@ -17,12 +18,20 @@ from rocketstore._native.append.direct_write cimport WriteThrough
 cdef enum:
     SLOW_NS = 500_000_000
 
+cdef enum:
+    STATE_CLOSED = 0
+    STATE_OPEN = 1
+    STATE_REFUSING = 2  # a running flag forbids puts
+    STATE_FAILED = 3  # the owner knows why
+    STATE_COPYING = 4  # a copy of another log: bytes as they are, and no puts
+
 
 cdef class Log:
     cdef rs_log log
     cdef Mutex mutex
     cdef public WriteThrough through  # None: every append is stored to the segment, or the ring
     cdef public Durations put_times
+    cdef public Elsewhere elsewhere  # None: the log is of this process
     cdef int write_error
     cdef readonly Positions positions
     cdef readonly EventCount dispatch_signal
@@ -50,7 +59,6 @@ cdef class Log:
     cdef int64_t now_ms(self) noexcept nogil
     cdef inline rs_status append_locked(self, append_call *call) noexcept nogil
     cdef rs_status append_many_locked(self, append_call *call) noexcept nogil
-    cdef rs_status append_raw_locked(self, raw_call *call) noexcept nogil
     cdef rs_status write_locked(self, const uint8_t *data, rs_appended *appended) noexcept nogil
     cdef rs_status settle_locked(self, rs_status status) noexcept nogil
     cdef void publish(self) noexcept nogil
@@ -60,8 +68,10 @@ cdef class Log:
     cdef int append_at(self, rs_message *message, QueueState queue, int64_t expected,
                        Lights *lights, rs_appended *appended) except -1
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
-                          QueueState queue, int64_t *offsets, rs_appended *appended) except -1
+                          QueueState queue, int64_t *offsets, int64_t *rows,
+                          rs_appended *appended) except -1
     cdef int append_many(self, append_call *call) except -1
+    cdef int append_elsewhere(self, append_call *call, int64_t expected) except -1
     cdef int react(self, rs_status status, append_call *call) except -1
     cdef int64_t wanted(self) except -1
     cdef int after(self, rs_appended *appended) except -1

@@ -1,6 +1,7 @@
 from typing import Protocol, Self, final
 
 from rocketstore._native.append.direct_write import WriteThrough
+from rocketstore._native.append.elsewhere import Elsewhere
 from rocketstore._native.append.group_commit import GroupCommit
 from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.os.mapped_file import MappedFile
@@ -27,6 +28,7 @@ class Log:
     max_message_size_bytes: int
     through: WriteThrough | None
     put_times: Durations
+    elsewhere: Elsewhere | None
     sync_flush_timeout_ms: int
     def __new__(
         cls,
@@ -80,13 +82,6 @@ class Log:
     copies_only: bool
     def copy_only(self) -> None: ...
     def snapshot(self) -> tuple[int, int, int]: ...
-    def append_raw(
-        self,
-        start: int,
-        data: bytes | bytearray | memoryview,
-        last_record: int = -1,
-        stored_ms: int = 0,
-    ) -> int: ...
     def moved(self) -> None: ...
     def move_visible(self) -> None: ...
     def request_flush(self, offset: int) -> None: ...

@@ -13,7 +13,7 @@ from rocketstore._native.format.csrc_atomic cimport (
 )
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
-    RS_BAD_PHYSICAL_OFFSET, RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, RS_POSITIONS_AT_COMMITTED,
+    RS_END_OF_FILE, RS_FULL, RS_NO_BLOCKS, RS_OK, RS_POSITIONS_AT_COMMITTED,
     RS_POSITIONS_AT_FLUSHED, RS_POSITIONS_AT_VISIBLE, RS_POSITIONS_AT_WROTE,
     RS_RECORD_TOO_LARGE, rs_appended, rs_host, rs_log, rs_message,
     rs_position_load, rs_position_store, rs_segment, rs_span, rs_status,
@@ -22,7 +22,7 @@ from rocketstore._native.sync.durations cimport Durations
 from rocketstore._native.append.copies cimport Copies, copies_of, line_of, machines, not_on_disk
 from rocketstore._native.append.group_commit cimport BUSY, FAILED, IDLE, GroupCommit
 from rocketstore._native.append.guarded_append cimport (
-    FAULTED, REFUSED, Lights, append_call, guarded_append, guarded_append_raw, raw_call, UNEXPECTED,
+    FAULTED, REFUSED, Lights, append_call, guarded_append, UNEXPECTED,
 )
 from rocketstore._native.append.segment_descriptor cimport describe
 from rocketstore._native.append.too_large cimport refuse, refuse_offset, refuse_size
@@ -41,13 +41,6 @@ from rocketstore.errors import (
 
 # A born timestamp that means: the same clock reading as the store timestamp.
 cdef int64_t NOW = INT64_MIN
-
-cdef enum:
-    STATE_CLOSED = 0
-    STATE_OPEN = 1
-    STATE_REFUSING = 2  # a running flag forbids puts
-    STATE_FAILED = 3  # the owner knows why
-    STATE_COPYING = 4  # a copy of another log: bytes as they are, and no puts
 
 cdef int64_t standing_ns() noexcept nogil:
     return 0
@@ -251,17 +244,6 @@ cdef class Log:
             status = self.write_locked(self.log.aside, call.appended)
         return status
 
-    cdef rs_status append_raw_locked(self, raw_call *call) noexcept nogil:
-        cdef rs_status status
-        if rs_load_int(&self.state) not in (STATE_OPEN, STATE_COPYING):
-            return <rs_status>REFUSED
-        if self.through is not None:
-            self.through.offer(&self.log)
-        status = self.settle_locked(guarded_append_raw(call))
-        if status == RS_OK and call.appended.aside:
-            status = self.write_locked(call.span.bytes, &call.appended)
-        return status
-
     cdef rs_status write_locked(self, const uint8_t *data, rs_appended *appended) noexcept nogil:
         self.write_error = <int>-self.through.write(&self.log, data, appended)
         return self.settle_locked(<rs_status>FAULTED if self.write_error else RS_OK)
@@ -290,6 +272,8 @@ cdef class Log:
         memset(&call, 0, sizeof(call))
         call.log, call.message, call.appended = &self.log, message, appended
         call.queue, call.lights = &queue.state, lights
+        if self.elsewhere is not None:
+            return self.append_elsewhere(&call, -1)
         while True:
             self.ready()
             if self.mutex.try_lock():
@@ -315,6 +299,8 @@ cdef class Log:
         memset(&call, 0, sizeof(call))
         call.log, call.message, call.appended = &self.log, message, appended
         call.queue, call.lights = &queue.state, lights
+        if self.elsewhere is not None:
+            return self.append_elsewhere(&call, expected)
         while True:
             self.ready()
             with nogil:
@@ -329,17 +315,26 @@ cdef class Log:
             self.react(status, &call)
 
     cdef int append_batch(self, rs_message *message, const rs_span *bodies, size_t count,
-                          QueueState queue, int64_t *offsets, rs_appended *appended) except -1:
-        """All bodies in one segment under one lock, without the GIL."""
+                          QueueState queue, int64_t *offsets, int64_t *rows,
+                          rs_appended *appended) except -1:
+        """All bodies in one segment under one lock, without the GIL. `rows`: of a log in another process, which
+        may split them then, their queue offsets; or NULL."""
         cdef append_call call
         memset(&call, 0, sizeof(call))
         call.message, call.appended, call.queue = message, appended, &queue.state
         call.bodies, call.count, call.offsets = bodies, count, offsets
+        call.rows, call.split = rows, rows is not NULL
         return self.append_many(&call)
+
+    cdef int append_elsewhere(self, append_call *call, int64_t expected) except -1:
+        self.ready()
+        return self.elsewhere.append(call, expected, self.now_ms())
 
     cdef int append_many(self, append_call *call) except -1:
         cdef rs_status status
         call.log = &self.log
+        if self.elsewhere is not None:
+            return self.append_elsewhere(call, -1)
         while True:
             self.ready()
             with nogil:
@@ -389,33 +384,6 @@ cdef class Log:
             self.owner.half_full()
         return 0
 
-    def append_raw(self, int64_t start, const uint8_t[::1] data not None, int64_t last_record=-1,
-                   int64_t stored_ms=0):
-        """Appends bytes as they are at exactly `start`; ValueError when the log ends elsewhere. Their last
-        record begins at `last_record`, and was stored at `stored_ms`, where that is known."""
-        cdef raw_call call
-        cdef rs_status status
-        if data.shape[0] == 0:
-            return self.log.wrote
-        memset(&call, 0, sizeof(call))
-        call.log, call.start = &self.log, start
-        call.last_record, call.stored_ms = last_record, stored_ms
-        call.span.bytes, call.span.size = &data[0], <size_t>data.shape[0]
-        while True:
-            check_forked(self.token)
-            if rs_load_int(&self.state) not in (STATE_OPEN, STATE_COPYING):
-                raise self.owner.refusal()
-            with nogil:
-                self.mutex.lock()
-                status = self.append_raw_locked(&call)
-                self.mutex.unlock()
-            if status == RS_OK:
-                self.after(&call.appended)
-                return call.appended.end_offset
-            if status == RS_BAD_PHYSICAL_OFFSET:
-                raise ValueError(f"start = {start}: the log ends at {self.log.wrote}")
-            self.react(status, NULL)
-
     def moved(self):
         """The owner moved `committed` or `flushed`: visible follows, and waiting threads are called."""
         self.move_visible()
@@ -450,6 +418,8 @@ cdef class Log:
             line, at = self.group.committed_queue, RS_POSITIONS_AT_COMMITTED
         if rs_position_load(self.log.positions, at) >= end_offset:
             return 1
+        if self.elsewhere is not None:
+            return self.elsewhere.await_end(end_offset, level, timeout_ms)
         started = now_ns()
         deadline = started + timeout_ms * 1_000_000
         while True:

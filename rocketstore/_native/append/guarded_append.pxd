@@ -37,7 +37,9 @@ cdef struct append_call:
     const rs_span *bodies    # of a batch, NULL for a single message
     rs_queue_state **queues  # of messages that have nothing in common; NULL: all go to `queue`
     size_t count
+    bint split               # of messages: not all have to lie in one segment (of a log in another process)
     int64_t *offsets
+    int64_t *rows            # queue offsets of a batch, where a log in another process may split it; or NULL
     const int64_t *expected  # of messages: the queue offset that each has to get, -1: any; NULL: all any
     size_t refused           # the first that would get another one, `following`
     int64_t following

@@ -29,7 +29,8 @@ cdef class PutResult:
     cdef bytes rows  # in the queue; None: one after another
     cdef bytes ids  # of the queues; None: all in one
 
-    cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1
+    cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part,
+                      bytes given) except -1
 
 
 cpdef PutResult nothing_put(object durability, int32_t queue_id=*)

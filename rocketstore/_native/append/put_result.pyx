@@ -127,10 +127,15 @@ cdef class PutResult:
         ids = <const int32_t *><const char *>self.ids
         return [ids[i] for i in range(self.count)]
 
-    cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part) except -1:
-        """`part` more rows after `done` ones: another writer may have put to the queue in between."""
+    cdef int add_rows(self, const rs_appended *appended, int64_t done, int64_t part,
+                      bytes given) except -1:
+        """`part` more rows after `done` ones: another writer may have put to the queue in between. `given`:
+        all queue offsets, where they are known."""
         cdef int64_t *rows
         self.end_offset = appended.end_offset
+        if given is not None:
+            self.rows = given
+            return 0
         if self.rows is None:
             if appended.queue_offset == self.queue_offset + done:
                 return 0

@@ -67,3 +67,12 @@ cdef inline int refuse(rs_status status) except -1:
         raise PropertiesTooLargeError(
             "properties with the offsets of light queues: at most 32767 bytes, encoded")
     raise RocketStoreError(f"append ended with status {<int>status}")
+
+
+cdef inline int refuse_row(int64_t body_max, size_t row, size_t body, int64_t room) except -1:
+    """Says that the body of a row is too large: for the store, or for a file of its log."""
+    if <int64_t>body > body_max:
+        raise MessageTooLargeError(f"row {row}: body: {body} bytes, at most {body_max}")
+    raise MessageTooLargeError(
+        f"row {row}: body: {body} bytes, at most {max(room, 0)} beside the rest of it in a file of "
+        "the log; open the store with a larger commit_log_file_size_bytes")

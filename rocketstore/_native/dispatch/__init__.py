@@ -9,8 +9,6 @@ Read in this order:
     unit_look         walks a range of the log and looks whether the units are there; writes nothing
     unique_claims     whether a message with a unique id may be in the log, by what was dispatched
 
-Without a module of its own: `queue_table.pxd`, how the table of queues of the first and the last one grows.
-
 A queue or a file that is not open yet ends a walk with a reason; `rocketstore.log.dispatch.dispatcher` opens
 it and goes on. A damaged record ends it, too: the walk never passes over one.
 """

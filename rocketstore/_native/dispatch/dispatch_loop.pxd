@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from rocketstore._native.format.csrc cimport (
     rs_dispatch_properties, rs_queue_entry, rs_queue_table, rs_record,
 )
-from rocketstore._native.dispatch.queue_table cimport walk_call
+from rocketstore._native.format.queue_table cimport walk_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 
 cdef enum:

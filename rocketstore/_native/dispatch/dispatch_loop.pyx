@@ -17,7 +17,7 @@ from rocketstore._native.format.csrc cimport (
     rs_record_decode, rs_scan_fetch_ends, rs_span, rs_status, rs_transaction_type, rs_unit,
     rs_unit_load, rs_unit_store, rs_unit_written,
 )
-from rocketstore._native.dispatch.queue_table cimport (
+from rocketstore._native.format.queue_table cimport (
     begin_walk, entry_of, grow_table, topic_span, walk_call,
 )
 from rocketstore._native.os.sigbus_guard cimport copied_bytes, fault_address, guarded

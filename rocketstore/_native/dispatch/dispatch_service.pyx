@@ -11,7 +11,7 @@ from rocketstore._native.format.csrc cimport (
 from rocketstore._native.dispatch.dispatch_loop cimport (
     REASON_DONE, SHORT_RUN, DispatchLoop, walk_guarded,
 )
-from rocketstore._native.dispatch.queue_table cimport walk_call
+from rocketstore._native.format.queue_table cimport walk_call
 from rocketstore._native.os.mapped_file cimport MappedFile
 from rocketstore._native.sync.positions cimport Positions
 from rocketstore._native.sync.signal_safe_lock cimport SignalSafeLock

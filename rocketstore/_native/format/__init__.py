@@ -12,6 +12,7 @@ Read in this order:
     scanner            records of a range, one after the other, verified
     queue_file         units of a consume queue file
     queue_reader       units, and the messages that they lead to
+    queue_table.pxd    a table of queues that grows, and a walk over the records of a segment
     index_file         slots and entries of an index file
     string_columns     texts and properties as Arrow lays them out (`csrc_columns.pxd`)
     filter_program     an expression over properties, for the scanner

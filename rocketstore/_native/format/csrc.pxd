@@ -91,6 +91,8 @@ cdef extern from "rs_record.h" nogil:
         uint32_t sys_flag
         rs_host born_host
         rs_host store_host
+        int32_t asked
+        int32_t limit_ms
         bint record_crc
         bint only_latest
     ctypedef struct rs_record:
@@ -124,6 +126,14 @@ cdef extern from "rs_record.h" nogil:
                                rs_crc32_kernel kernel)
     bint rs_record_crc_find(const rs_record *record, uint32_t *crc)
     uint32_t rs_transaction_type(uint32_t sys_flag)
+
+
+cdef extern from "rs_frame.h" nogil:
+    enum:
+        RS_FRAME_FLAGS
+        RS_FRAME_INNER
+    int rs_frame_take(const uint8_t *at, size_t left, uint32_t refused, rs_crc32_kernel kernel,
+                      rs_message *message, size_t *size) noexcept
 
 
 cdef extern from "rs_message_id.h" nogil:

@@ -6,10 +6,12 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
+    #include <sched.h>
     #include <stdint.h>
     #include <stdio.h>
     #include <sys/file.h>
     #include <sys/mman.h>
+    #include <sys/socket.h>
     #include <sys/stat.h>
     #include <sys/syscall.h>
     #include <sys/uio.h>
@@ -90,7 +92,8 @@ cdef extern from *:
         .fdatasync = fdatasync, .fsync = fsync, .syncfs = syncfs, .mmap = mmap, .munmap = munmap, \\
         .msync = msync, .madvise = madvise, .mlock = mlock, .mlock2 = mlock2, .munlock = munlock, \\
         .memfd_create = rs_memfd_create, .futex = rs_futex, .clock_gettime = clock_gettime, \\
-        .getpid = getpid, .gettid = rs_gettid, .signal_event = rs_signal_event})
+        .getpid = getpid, .gettid = rs_gettid, .signal_event = rs_signal_event, .send = send, \\
+        .receive = recv, .shut_down = shutdown, .give_way = sched_yield})
     """
     void fill_table(rs_syscalls *) noexcept
     long sysconf(int) noexcept nogil

@@ -71,6 +71,10 @@ cdef struct rs_syscalls:
     int (*getpid)() noexcept nogil
     int (*gettid)() noexcept nogil
     int (*signal_event)(int fd) noexcept nogil
+    ssize_t (*send)(int fd, const void *data, size_t count, int flags) noexcept nogil
+    ssize_t (*receive)(int fd, void *to, size_t count, int flags) noexcept nogil
+    int (*shut_down)(int fd, int how) noexcept nogil
+    int (*give_way)() noexcept nogil
 
 # Written at import only; a test build may replace entries.
 cdef rs_syscalls sys

@@ -12,6 +12,8 @@ Read in this order:
     string_rows       columns of texts, row by row
     put_columns       columns of messages
     frames            messages encoded elsewhere
+    host_puts         puts of a guest, which is another process
+    host_line         its requests and their answers
     completion_port   puts of an event loop, completed when they are durable
 """
 
@@ -27,5 +29,7 @@ MODULES: Final = (
     "batch_append",
     "put_columns",
     "frames",
+    "host_puts",
+    "host_line",
     "completion_port",
 )

@@ -17,7 +17,7 @@ cdef class Rows:
     cdef uint8_t *texts  # the property texts of columns
     cdef list kept  # what the messages point at
     cdef list notes  # row, delay or None, and unique id or None, of those that have any of the two
-    cdef dict wanted  # the queue offsets that rows have to get, by row
+    cdef readonly dict wanted  # the queue offsets that rows have to get, by row
     cdef rs_appended appended
     cdef Writer first
     cdef bytes opening  # of a transaction: what each message says of its place there, but its number

@@ -9,6 +9,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.string cimport memcpy, memset
 
 from rocketstore._native.append.appender cimport Log, record_max
+from rocketstore._native.append.elsewhere cimport part_of
 from rocketstore._native.put.body_buffers cimport body_copy
 from rocketstore._native.format.csrc cimport (
     RS_OK, RS_PROPERTIES_MAX, rs_appended, rs_commit_record_encode, rs_commit_record_share,
@@ -70,7 +71,7 @@ cdef class Rows:
         if self.count:
             raise ValueError("a transaction begins before its rows")
         self.reserve(8)
-        writer.fill(self.messages, writer.only, 0, None)
+        writer.fill(self.messages, writer.only, 0, None, 0, None)
         self.keep(writer, writer.only, b"", b"", None, None)
         self.opening = b"RS_TRANSACTION\x01%b." % transaction_id.encode()
 
@@ -88,7 +89,7 @@ cdef class Rows:
         message = &self.messages[self.count]
         text_start(&text)
         try:
-            writer.fill(message, queue, flag, born_time)
+            writer.fill(message, queue, flag, born_time, 0, None)
             if unique_id is None and self.opening is None:
                 writer.describe(message, &text, tags, keys, properties, shard_key)
             else:
@@ -119,19 +120,21 @@ cdef class Rows:
             self.wanted[self.count] = number_of("expected_queue_offset", expected, 0, INT64_MAX)
         self.keep(writer, queue, data, texts, delay, unique_id)
 
-    def take(self, Writer writer not None, tuple row not None):
-        """One more that is a message of the log already, of a writer of its queue."""
+    def take(self, Writer writer not None, tuple row not None, expected=None):
+        """One more that is a message of the log already, or of a guest, of a writer of its queue."""
         cdef rs_message *message
         cdef bytes texts = row[5], data = row[6]
         if self.count == self.room:
             self.reserve(2 * self.room + 64)
         message = &self.messages[self.count]
-        writer.fill(message, writer.only, row[2], None)
+        writer.fill(message, writer.only, row[2], None, 0, None)
         message.sys_flag = <uint32_t>row[3]
         message.born_timestamp_ms = <int64_t>row[4]
         message.body = bytes_span(data)
         message.properties = bytes_span(texts)
         writer.check_body(message)
+        if expected is not None:
+            self.wanted[self.count] = expected
         self.keep(writer, writer.only, data, texts, None, None)
 
     def __len__(self):
@@ -241,10 +244,14 @@ cdef class Rows:
                         part = rs_log_fitting_messages(&log.log, self.messages + done, part)
                         log.mutex.unlock()
                     part = max(part, <size_t>1)
+                    if log.elsewhere is not None:
+                        part = part_of(self.messages + done, NULL, self.count - done)
+                self.messages[done].asked = asked if done + part == self.count else 0
+                self.messages[done].limit_ms = self.first.limit_ms(timeout_s)
                 memset(&call, 0, sizeof(call))
                 call.message, call.queues = self.messages + done, self.queues + done
                 call.count, call.offsets = part, offsets + done
-                call.appended = appended
+                call.appended, call.split = appended, not whole
                 if wanted is not None:
                     call.expected = <const int64_t *>PyBytes_AS_STRING(wanted) + done
                 log.append_many(&call)
@@ -293,6 +300,19 @@ cdef class Rows:
         for note in [one for one in self.notes if one[0] >= first]:
             waiting(found[note[0] - <Py_ssize_t>first], note[1], note[2])
         return found
+
+
+def rows_of(Rows rows not None):
+    """What `Rows.take` takes, of each: for a process that appends them."""
+    cdef size_t i
+    cdef const rs_message *one
+    found = []
+    for i in range(rows.count):
+        one = &rows.messages[i]
+        topic = (<const char *>one.topic.bytes)[:one.topic.size].decode()
+        found.append((topic, one.queue_id, one.flag, one.sys_flag, one.born_timestamp_ms,
+                      *rows.kept[i][2:0:-1]))
+    return found
 
 
 # ---- columns ----
@@ -412,7 +432,7 @@ def put_columns(Writer writer not None, Strings bodies not None, *, Strings row_
         queue = writer.pick(shard_key)
         states = (queue,)
     queue = states[0]
-    writer.fill(&columns.common, queue, flag, born_time)
+    writer.fill(&columns.common, queue, flag, born_time, 0, None)
     columns.head.bytes, columns.head.size = <const uint8_t *>PyBytes_AS_STRING(head), len(head)
     columns.tail.bytes, columns.tail.size = <const uint8_t *>PyBytes_AS_STRING(tail), len(tail)
     columns.most = <size_t>writer.log.max_message_size_bytes

@@ -157,7 +157,7 @@ cdef class CompletionPort:
         queue = writer.pick(shard_key)
         text_start(&text)
         try:
-            writer.fill(&message, queue, flag, born_time)
+            writer.fill(&message, queue, flag, born_time, 0, None)
             writer.describe(&message, &text, tags, keys, properties, shard_key)
             if delay is not None:
                 queue = writer.delay(&message, &text, queue, delay)

@@ -3,16 +3,15 @@
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport int32_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memcmp, memset
 
 from rocketstore._native.append.appender cimport Log
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
-    RS_OK, RS_PROPERTIES_MAX, RS_RECORD_CRC_SIZE, RS_VERIFY_BODY_CRC, rs_crc32_kernel, rs_message,
-    rs_properties_walk, rs_property_next, rs_property_walk, rs_record, rs_record_born_host,
-    rs_record_crc_find, rs_record_decode, rs_record_encode, rs_record_publish, rs_record_size,
-    rs_record_verify, rs_span, rs_status,
+    RS_BAD_BODY_CRC, RS_FRAME_FLAGS, RS_FRAME_INNER, RS_OK, RS_PROPERTIES_MAX, rs_crc32_kernel,
+    rs_frame_take, rs_message, rs_record_encode, rs_record_publish, rs_record_size, rs_span,
+    rs_status,
 )
 from rocketstore._native.put.put_columns cimport MessageColumns
 from rocketstore._native.sync.queue_positions cimport QueueState
@@ -22,9 +21,6 @@ from rocketstore._native.format.status cimport status_text
 from rocketstore._native.put.writer cimport Writer
 
 from rocketstore.errors import MessageRejectedError
-
-cdef extern from "<string.h>" nogil:
-    void *memmem(const void *text, size_t size, const void *part, size_t part_size)
 
 cdef enum:
     REFUSED_FLAGS = 0xCC  # transactions, inner batches, wrapped messages (format.md 2.2)
@@ -89,46 +85,19 @@ def encode_columns(MessageColumns columns not None, bytearray into not None):
 
 # ---- appending ----
 
-cdef void to_message(const rs_record *record, bint record_crc, Log log,
-                     rs_message *message) noexcept:
-    """What the encoder takes, from a record; the record CRC goes, the log writes its own."""
-    cdef uint32_t crc
-    memset(message, 0, sizeof(message[0]))
-    message.topic = record.topic
-    message.body = record.body
-    message.properties = record.properties
-    if rs_record_crc_find(record, &crc):
-        message.properties.size -= RS_RECORD_CRC_SIZE
-    message.queue_id = record.queue_id
-    message.flag = record.flag
-    message.sys_flag = record.sys_flag
-    message.reconsume_times = record.reconsume_times
-    message.born_timestamp_ms = record.born_timestamp_ms
-    message.record_crc = record_crc
-    message.store_host = log.store_host
-    cdef rs_span born_host = rs_record_born_host(record)
-    message.born_host.size = <uint8_t>born_host.size
-    memcpy(message.born_host.bytes, born_host.bytes, born_host.size)
-
-
-cdef int check_frame(const rs_record *record, size_t at, rs_crc32_kernel kernel) except -1:
+cdef int refuse_frame(int fault, const rs_message *message, size_t at) except -1:
     """MessageRejectedError for a frame that is no plain message, or not what was encoded."""
-    cdef rs_property_walk walk = rs_properties_walk(record.properties)
-    cdef rs_span name, value
-    cdef rs_status status = rs_record_verify(record, -1, RS_VERIFY_BODY_CRC, kernel)
-    if status != RS_OK:
-        raise MessageRejectedError(f"frame at byte {at}: {status_text(status)} does not match")
-    if record.sys_flag & <uint32_t>REFUSED_FLAGS:
+    if fault == RS_FRAME_FLAGS:
         raise MessageRejectedError(
-            f"frame at byte {at}: sys_flag = {record.sys_flag:#x} says that it belongs to a "
+            f"frame at byte {at}: sys_flag = {message.sys_flag:#x} says that it belongs to a "
             "transaction or is a batch; put_message takes those")
-    if memmem(record.properties.bytes, record.properties.size, b"INNER_", 6) is NULL:
-        return 0  # for half of the instructions that the walk of five properties takes
-    while rs_property_next(&walk, &name, &value):
-        if name.size >= 6 and memcmp(name.bytes, b"INNER_", 6) == 0:
-            raise MessageRejectedError(
-                f"frame at byte {at}: properties of batches and light queues cannot be in a frame")
-    return 0
+    if fault == RS_FRAME_INNER:
+        raise MessageRejectedError(
+            f"frame at byte {at}: properties of batches and light queues cannot be in a frame")
+    if fault == RS_BAD_BODY_CRC:
+        raise MessageRejectedError(f"frame at byte {at}: body crc does not match")
+    raise MessageRejectedError(
+        f"frame at byte {at}: no record ({status_text(<rs_status>fault)})")
 
 
 cdef Rows decode_frames(Log log, const uint8_t[::1] frames, dict writers, object writer_of,
@@ -136,39 +105,37 @@ cdef Rows decode_frames(Log log, const uint8_t[::1] frames, dict writers, object
     """The messages of a buffer of frames, and where each goes; borrows frames and writers."""
     cdef Rows decoded = Rows()
     cdef rs_crc32_kernel kernel = best_kernel()
-    cdef rs_record record
     cdef rs_message *message
-    cdef rs_status status
+    cdef int fault
     cdef Writer writer
     cdef QueueState state = None
     cdef rs_span last
     cdef int32_t last_queue = -1
-    cdef size_t at = 0, size = <size_t>frames.shape[0]
+    cdef size_t at = 0, size = <size_t>frames.shape[0], taken = 0
     last.bytes, last.size = NULL, 0
     while at < size:
         if decoded.count == decoded.room:
             decoded.reserve(2 * decoded.room + 64)
-        status = rs_record_decode(&frames[at], size - at, &record)
-        if status != RS_OK:
-            raise MessageRejectedError(f"frame at byte {at}: no record ({status_text(status)})")
-        check_frame(&record, at, kernel)
-        if (state is None or record.queue_id != last_queue or record.topic.size != last.size
-                or memcmp(record.topic.bytes, last.bytes, last.size) != 0):
-            last, last_queue = record.topic, record.queue_id
-            key = (record.topic.bytes[:record.topic.size], record.queue_id)
+        message = &decoded.messages[decoded.count]
+        fault = rs_frame_take(&frames[at], size - at, REFUSED_FLAGS, kernel, message, &taken)
+        if fault != RS_OK:
+            refuse_frame(fault, message, at)
+        message.record_crc, message.store_host = record_crc, log.store_host
+        if (state is None or message.queue_id != last_queue or message.topic.size != last.size
+                or memcmp(message.topic.bytes, last.bytes, last.size) != 0):
+            last, last_queue = message.topic, message.queue_id
+            key = (message.topic.bytes[:message.topic.size], message.queue_id)
             writer = writers.get(key)
             if writer is None:
-                writer = writer_of(key[0], record.queue_id)
+                writer = writer_of(key[0], message.queue_id)
                 writers[key] = writer
                 if decoded.first is None:
                     decoded.first = writer
             state = writer.queues[0]
-        message = &decoded.messages[decoded.count]
-        to_message(&record, record_crc, log, message)
         writer.check_body(message)
         decoded.queues[decoded.count] = &state.state
         decoded.count += 1
-        at += record.size
+        at += taken
     return decoded
 
 

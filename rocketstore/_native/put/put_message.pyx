@@ -41,7 +41,7 @@ def put_message(Writer writer not None, body, bytes properties not None, *, flag
     memset(&appended, 0, sizeof(appended))
     text_start(&text)
     try:
-        writer.fill(&message, queue, flag, None)
+        writer.fill(&message, queue, flag, None, asked, timeout_s)
         held = body_open(&view, &message.body, body)
         text_add(&text, <const uint8_t *>PyBytes_AS_STRING(properties), <size_t>len(properties))
         text_reserve(&text, 32 + 20 * <size_t>len(lights))

@@ -1,5 +1,6 @@
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketstore._native.append.appender cimport Log
 from rocketstore._native.format.csrc cimport rs_message, rs_span
@@ -8,7 +9,8 @@ from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.put_result cimport PutResult
 
 
-cdef rs_span bytes_span(object data) noexcept
+cdef inline rs_span bytes_span(object data) noexcept:
+    return rs_span(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
 
 
 cdef class Writer:
@@ -54,8 +56,10 @@ cdef class Writer:
                                 QueueState queue, bint whole, str what)
     cdef int64_t expected(self, object queue_offset, object shard_key) except? -1
     @cython.final
-    cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
-                         object born_time) except -1
+    cdef inline int fill(self, rs_message *message, QueueState queue, object flag, object born_time,
+                         int asked, object timeout_s) except -1
+    @cython.final
+    cdef int32_t limit_ms(self, object given) except -1
     @cython.final
     cdef inline int check_body(self, const rs_message *message) except -1
     @cython.final

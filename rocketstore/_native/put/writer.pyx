@@ -8,6 +8,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, in
 from libc.string cimport memset
 
 from rocketstore._native.append.appender cimport Log, put_took, record_max, unawaited
+from rocketstore._native.append.elsewhere cimport part_of
 from rocketstore._native.put.body_buffers cimport (
     Bodies, bodies_close, bodies_open, body_open, several_bodies,
 )
@@ -22,6 +23,7 @@ from rocketstore._native.put.property_builder cimport (
 )
 from rocketstore._native.sync.queue_positions cimport QueueState
 from rocketstore._native.append.copies cimport check_level
+from rocketstore._native.append.too_large cimport refuse_row
 from rocketstore._native.append.put_result cimport (
     DISK, OS, PutResult, durability_level, durability_name, nothing_put, number_of, put_result,
     set_host, waiting,
@@ -44,22 +46,6 @@ cdef enum:
     PROPERTIES_SURE = 32767 - 21
     # Of puts that wait for nothing the time of the first, second, fourth … is taken, and of every 1,024th.
     UNTIMED_MOST = 1023
-
-
-cdef int refuse_row(Log log, size_t row, size_t body, int64_t room) except -1:
-    if body > <size_t>log.max_message_size_bytes:
-        raise MessageTooLargeError(
-            f"row {row}: body: {body} bytes, at most {log.max_message_size_bytes}")
-    raise MessageTooLargeError(
-        f"row {row}: body: {body} bytes, at most {max(room, 0)} beside the rest of it in a file of "
-        "the log; open the store with a larger commit_log_file_size_bytes")
-
-
-cdef rs_span bytes_span(object data) noexcept:
-    cdef rs_span span
-    span.bytes = <const uint8_t *>PyBytes_AS_STRING(data)
-    span.size = <size_t>PyBytes_GET_SIZE(data)
-    return span
 
 
 @cython.auto_pickle(False)
@@ -90,6 +76,7 @@ cdef class Writer:
         self.template.topic.bytes = <const uint8_t *>PyBytes_AS_STRING(topic_bytes)
         self.template.topic.size = <size_t>len(topic_bytes)
         self.template.record_crc = record_crc
+        self.template.limit_ms = self.limit_ms(None)
         self.template.store_host = log.store_host
         set_host(&self.template.born_host, pack_host(born_host))
         text_start(&text)
@@ -191,14 +178,20 @@ cdef class Writer:
         return queue
 
     @cython.final
-    cdef inline int fill(self, rs_message *message, QueueState queue, object flag,
-                         object born_time) except -1:
+    cdef inline int fill(self, rs_message *message, QueueState queue, object flag, object born_time,
+                         int asked, object timeout_s) except -1:
         message[0] = self.template
-        message.queue_id = queue.queue_id
+        message.queue_id, message.asked = queue.queue_id, asked
+        if timeout_s is not None:
+            message.limit_ms = self.limit_ms(timeout_s)
         if flag is not ZERO:
             message.flag = <int32_t>number_of("flag", flag, INT32_MIN, INT32_MAX)
         message.born_timestamp_ms = NOW if born_time is None else self.to_ms("born_time", born_time)
         return 0
+
+    @cython.final
+    cdef int32_t limit_ms(self, object given) except -1:
+        return <int32_t>min(self.timeout_ms if given is None else timeout_ms(given), INT32_MAX)
 
     @cython.final
     cdef inline int check_body(self, const rs_message *message) except -1:
@@ -297,7 +290,7 @@ cdef class Writer:
             delay.check(expected_queue_offset)
         at = self.expected(expected_queue_offset, shard_key)
         append = partial(self._append_if, body, at, unique_id, tags, keys, properties, flag,
-                         born_time, shard_key, delay)
+                         born_time, shard_key, delay, asked, timeout_s)
         try:
             result = (append() if unique_id is None
                       else self.unique_ids.put(self.topic, unique_id, append))
@@ -335,7 +328,7 @@ cdef class Writer:
         cdef int64_t started = self.begun(asked)
         text_start(&text)
         try:
-            self.fill(&message, queue, flag, born_time)
+            self.fill(&message, queue, flag, born_time, asked, timeout_s)
             self.describe(&message, &text, tags, keys, properties, shard_key)
             held = body_open(&view, &message.body, body)
             self.check_body(&message)
@@ -349,7 +342,7 @@ cdef class Writer:
         return result
 
     def _append_if(self, body, int64_t expected, unique_id, tags=None, keys=None, properties=None,
-                   flag=0, born_time=None, shard_key=None, delay=None):
+                   flag=0, born_time=None, shard_key=None, delay=None, int asked=0, timeout_s=None):
         """`put` without the wait. `expected`: the queue offset that it has to get, or -1; `unique_id`: or None."""
         cdef rs_message message
         cdef rs_appended appended
@@ -359,7 +352,7 @@ cdef class Writer:
         cdef QueueState queue = self.pick(shard_key)
         text_start(&text)
         try:
-            self.fill(&message, queue, flag, born_time)
+            self.fill(&message, queue, flag, born_time, asked, timeout_s)
             self.describe_more(&message, &text, tags, keys, properties, shard_key)
             if unique_id is not None:
                 text_unique_id(&text, unique_id)
@@ -386,7 +379,11 @@ cdef class Writer:
         cdef rs_appended appended
         cdef PutResult result = None
         cdef size_t done = 0, part = count
-        cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
+        cdef bytes places = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count)), rows = None
+        cdef int64_t *row = NULL
+        if self.log.elsewhere is not None and not whole:
+            rows = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 * count))
+            row = <int64_t *>PyBytes_AS_STRING(rows)
         try:
             while done < count:
                 if not whole:
@@ -396,13 +393,16 @@ cdef class Writer:
                         part = rs_log_fitting(&self.log.log, message, spans + done, count - done)
                         self.log.mutex.unlock()
                     part = max(part, <size_t>1)
+                    if row is not NULL:
+                        part = part_of(message, spans + done, count - done)
                 self.log.append_batch(message, spans + done, part, queue,
-                                      <int64_t *>PyBytes_AS_STRING(places) + done, &appended)
+                                      <int64_t *>PyBytes_AS_STRING(places) + done,
+                                      NULL if row is NULL else row + done, &appended)
                 if result is None:
                     result = put_result(&appended, queue.queue_id, <int64_t>count, self.log.met,
                                         &self.template.store_host)
                     result.offsets = places
-                result.add_rows(&appended, <int64_t>done, <int64_t>part)
+                result.add_rows(&appended, <int64_t>done, <int64_t>part, rows)
                 done += part
         except RocketStoreError as error:
             if not whole:
@@ -434,14 +434,14 @@ cdef class Writer:
         memset(&opened, 0, sizeof(opened))
         text_start(&text)
         try:
-            self.fill(&message, queue, flag, born_time)
+            self.fill(&message, queue, flag, born_time, asked, timeout_s)
             self.describe(&message, &text, tags, keys, properties, shard_key)
             bodies_open(&opened, items)
             room = record_max(self.log) - <int64_t>rs_record_size(&message)
             message.body = opened.spans[opened.largest]
             self.check_body(&message)
             if chunk and <int64_t>message.body.size > room:  # before the first part
-                refuse_row(self.log, opened.largest, message.body.size, room)
+                refuse_row(self.log.max_message_size_bytes, opened.largest, message.body.size, room)
             result = self.append_spans(&message, opened.spans, count, queue, not chunk, "messages")
         finally:
             bodies_close(&opened)
@@ -471,7 +471,7 @@ cdef class Writer:
             spans = <rs_span *>PyMem_RawMalloc(count * sizeof(rs_span))
             if spans is NULL:
                 raise MemoryError("no memory for the rows")
-            self.fill(&message, queue, flag, born_time)
+            self.fill(&message, queue, flag, born_time, asked, timeout_s)
             self.describe(&message, &text, tags, keys, properties, shard_key)
             self.check_body(&message)  # what all rows have
             room = record_max(self.log)
@@ -487,7 +487,7 @@ cdef class Writer:
                 spans[i].size = <size_t>(following - end)
                 end = following
                 if <int64_t>spans[i].size > min(self.log.max_message_size_bytes, room):
-                    refuse_row(self.log, i, spans[i].size, room)
+                    refuse_row(self.log.max_message_size_bytes, i, spans[i].size, room)
             result = self.append_spans(&message, spans, count, queue, False, "rows")
         finally:
             PyMem_RawFree(spans)

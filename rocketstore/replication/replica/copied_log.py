@@ -9,6 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import Final
 
+from rocketstore._native.append.raw_append import append_raw
 from rocketstore._native.format.scanner import SearchBudget, resynchronise
 from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import BackpressureError, ReplicationError
@@ -220,7 +221,7 @@ class CopiedLog:
             try:
                 if chunk.offset != self.end:
                     self._engine.begin_at(chunk.offset)
-                self._log.append_raw(chunk.offset, chunk.data, chunk.last_record, chunk.stored_ms)
+                append_raw(self._log, chunk.offset, chunk.data, chunk.last_record, chunk.stored_ms)
             except BackpressureError:
                 self._log.request_flush(self.end)
                 await asyncio.sleep(ROOM_AGAIN_S)

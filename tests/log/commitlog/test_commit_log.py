@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketstore import BackpressureError, MissingSegmentsError, Store, StoreFailedError
+from rocketstore._native.append.raw_append import append_raw
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.log.commitlog.commit_log import CommitLog
@@ -133,8 +134,8 @@ def test_raw_append_at_the_end_only(tmp_path: Path) -> None:
     with open_small(tmp_path / "to", durability="os") as store:
         log = parts(store).commit_log.log
         with pytest.raises(ValueError, match="0"):
-            log.append_raw(7, data)
-        log.append_raw(0, data)
+            append_raw(log, 7, data)
+        append_raw(log, 0, data)
         assert store.end_offset == len(data)
         assert store.get(0).body == b"one"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rocketstore import Store, StoreFailedError, tools
+from rocketstore._native.append.raw_append import append_raw
 from tests.support.disk_calls import disk_calls
 from tests.support.small_store import everything, open_small, open_still, parts, segments
 
@@ -60,7 +61,7 @@ def test_they_are_written(tmp_path: Path, rng: random.Random) -> None:
         log = parts(store).commit_log.log
         for offset, piece in pieces(data, ends, rng):
             calls.made.clear()
-            log.append_raw(offset, piece)
+            append_raw(log, offset, piece)
             within_a_page = offset % 4096 + len(piece) <= 4096
             assert calls.made.count("pwrite") == (1 if within_a_page else 2)
         assert [bytes(one.body) for one in everything(store)] == bodies
@@ -79,7 +80,7 @@ def test_pages_that_are_ready_are_stored_to(tmp_path: Path, rng: random.Random) 
         assert log.through is not None
         log.through.pages.skip_to(4 * SIZE)
         for offset, piece in pieces(data, ends, rng):
-            log.append_raw(offset, piece)
+            append_raw(log, offset, piece)
         assert "pwrite" not in calls.made
         assert [bytes(one.body) for one in everything(store)] == bodies
 
@@ -99,13 +100,13 @@ def test_a_write_that_fails(tmp_path: Path, rng: random.Random, good: int) -> No
         left[0] -= 1
 
     with disk_calls() as calls:
-        log.append_raw(0, data[:first])
+        append_raw(log, 0, data[:first])
         calls.before["pwrite"] = fail
         with pytest.raises(StoreFailedError, match="No space"):
-            log.append_raw(first, data[first:second])
-            log.append_raw(second, data[second : ends[25]])
+            append_raw(log, first, data[first:second])
+            append_raw(log, second, data[second : ends[25]])
         with pytest.raises(StoreFailedError, match="No space"):
-            log.append_raw(second, data[second : ends[25]])
+            append_raw(log, second, data[second : ends[25]])
         had = bodies[: 11 if good < 2 else 21]
         assert [bytes(one.body) for one in everything(store)] == had
         store.close()

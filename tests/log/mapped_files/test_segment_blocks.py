@@ -14,6 +14,7 @@ import pytest
 
 import rocketstore
 from rocketstore import DiskFullError, Store
+from rocketstore._native.append.raw_append import append_raw
 from rocketstore._native.os import syscalls
 from rocketstore.log.mapped_files import segment_blocks
 from tests.process.other_process import numbers, open_small
@@ -216,7 +217,7 @@ def test_bytes_as_they_are_get_blocks_too(tmp_path: Path, durability: str) -> No
     with open_steps(tmp_path / "b", durability=durability) as store:
         log = parts(store).commit_log.log
         for begin in range(0, end, 5000):
-            log.append_raw(begin, raw[begin : begin + 5000])
+            append_raw(log, begin, raw[begin : begin + 5000])
         assert found(store) == list(range(count))
 
 
