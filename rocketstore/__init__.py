@@ -22,8 +22,9 @@ Modules for more: `aio` (asyncio), `columns` (names and types of columns), `conf
 A program imports from here and from these modules. All other modules are inner ones, also where
 faces (`aio`, `spark`, `cli` and the like) use names of theirs: `api`, `store`, `writer`,
 `consumer`, `completion_port` and `shipping` hold what is exported; `services` what works upon a
-store; `puts`, `consuming` and `scanning` what happens in a put, a poll and a scan; then come
-`engine`, `log`, `archive`, `stats`, `values` and `_native`, as docs/architecture.md draws them.
+store, `sharing` what lets several processes have one; `puts`, `consuming` and `scanning` what
+happens in a put, a poll and a scan; then come `engine`, `log`, `archive`, `stats`, `values` and
+`_native`, as docs/architecture.md draws them.
 
 Names are imported when they are first used: `import rocketstore` alone loads nothing else of the
 package.
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         DurabilityTimeoutError,
         FencedError,
         FilterSyntaxError,
+        GuestStoreError,
         InvalidGroupError,
         InvalidTopicError,
         MessageNotFoundError,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         MissingSegmentsError,
         NoGroupError,
         OffsetOutOfRangeError,
+        OutcomeUnknownError,
         PropertiesTooLargeError,
         QueueNotFoundError,
         QueueOffsetMismatchError,
@@ -117,7 +120,7 @@ if TYPE_CHECKING:
     )
     from rocketstore.shipping import ShipReport
     from rocketstore.stats.histogram import Latency
-    from rocketstore.stats.statistics import Rates, Statistics, TopicTotals
+    from rocketstore.stats.statistics import GuestFigures, Rates, Statistics, TopicTotals
     from rocketstore.store import Store
     from rocketstore.values.durability import Durability
     from rocketstore.writer import Writer
@@ -151,6 +154,8 @@ __all__ = [
     "FlagState",
     "FramesResult",
     "GroupClaimedError",
+    "GuestFigures",
+    "GuestStoreError",
     "HeldLog",
     "InvalidGroupError",
     "InvalidTopicError",
@@ -167,6 +172,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OffsetSetBack",
     "OpenTransaction",
+    "OutcomeUnknownError",
     "Placed",
     "PropertiesTooLargeError",
     "PutResult",
@@ -260,7 +266,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this pack
         ),
         "rocketstore.shipping": ("ShipReport",),
         "rocketstore.stats.histogram": ("Latency",),
-        "rocketstore.stats.statistics": ("Rates", "Statistics", "TopicTotals"),
+        "rocketstore.stats.statistics": ("GuestFigures", "Rates", "Statistics", "TopicTotals"),
         "rocketstore.store": ("Store",),
         "rocketstore.values.durability": ("Durability",),
         "rocketstore.writer": ("Writer",),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from rocketstore._native.os import syscalls
 from rocketstore._native.put import completion_port as native
 from rocketstore._native.sync.futex import EventCount, EventFd
-from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import RocketStoreError, StoreClosedError, StoreReplacedError
 from rocketstore.values.public import public
 from rocketstore.values.threads import start_thread
@@ -52,7 +51,9 @@ class CompletionPort(native.CompletionPort):
         if hasattr(self, "_end"):  # its waiters and its descriptor are of the first store
             raise TypeError("CompletionPort.__init__: called a second time; make another port")
         engine = store._open()
-        log = engine.commit_log.log if isinstance(engine, WritingEngine) else None
+        log = store._writing("put").commit_log.log if engine.takes_puts else None
+        #: Whether another process has the store: no flush rings here, `Store.wait_flushed` waits for it.
+        self.elsewhere = log is not None and log.elsewhere is not None
         source = engine.reader.source.arrival
         signal = source if isinstance(source, EventCount) else EventCount()
         self._source: Arrivals | None = None if signal is source else source

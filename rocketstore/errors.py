@@ -28,6 +28,7 @@ __all__ = [
     "DurabilityTimeoutError",
     "FencedError",
     "FilterSyntaxError",
+    "GuestStoreError",
     "InvalidGroupError",
     "InvalidTopicError",
     "MessageNotFoundError",
@@ -36,6 +37,7 @@ __all__ = [
     "MissingSegmentsError",
     "NoGroupError",
     "OffsetOutOfRangeError",
+    "OutcomeUnknownError",
     "PropertiesTooLargeError",
     "QueueNotFoundError",
     "QueueOffsetMismatchError",
@@ -62,6 +64,7 @@ __all__ = [
 #: words of its own in the place of each.
 HINTS: Final = {
     "close_or_reader": "close it there, or open with mode='r'",
+    "close_or_share": "open it with shared=True there and here, close it, or open with mode='r'",
     "create": "mode='rw' would create one",
     "directories": "if the log has several directories, commit_log_dir has to name all of them",
     "finish_removal": "mode='rw' would finish it and make a new store",
@@ -99,7 +102,8 @@ class ConfigError(RocketStoreError, ValueError):
 
 class StoreLockedError(RocketStoreError):
     """A process has the store open for writing, perhaps this very one. `holder` names it, as far
-    as it is known, and `remedy` what can be done. `waited_s`: how long an open with `wait_s` has
+    as it is known ("": no process has it, and this one only shares stores that others hold), and `remedy` what can be
+    done. `waited_s`: how long an open with `wait_s` has
     waited for it, in vain; 0 where none waited."""
 
     status = "SERVICE_NOT_AVAILABLE"
@@ -119,6 +123,8 @@ class StoreLockedError(RocketStoreError):
 
     def __str__(self) -> str:
         waited = f", after {self.waited_s:.1f} s of waiting for it" if self.waited_s else ""
+        if not self.holder:
+            return f"{self.path} is held by no process{waited}; {self.remedy}"
         return f"{self.path} is locked by {self.holder}{waited}; {self.remedy}"
 
 
@@ -175,6 +181,21 @@ class StoreReadOnlyError(RocketStoreError):
     """A put, commit or trim on a store that was opened with mode='r'."""
 
     status = "SERVICE_NOT_AVAILABLE"
+
+
+class GuestStoreError(RocketStoreError):
+    """The process that holds the store (docs/several_processes.md) does not do this for another one: it says why, and
+    what to do."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class OutcomeUnknownError(RocketStoreError):
+    """The process that holds the store has ended, or has not answered in time, after it was asked: it may have done
+    what was asked, or not. What was put with a `unique_id` can be put again and is there once then; of any other
+    message a look at its queue says whether it is there."""
+
+    status = "UNKNOWN_ERROR"
 
 
 class ReplicaStoreError(StoreReadOnlyError):

@@ -7,14 +7,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from rocketstore._native.append.copies import check_promise
 from rocketstore._native.sync.futex import timeout_ms
 from rocketstore.config import StoreConfig
 from rocketstore.consumer import Consumer
 from rocketstore.engine.engine import Engine
-from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ReplicaStoreError, StoreReadOnlyError, StoreReplacedError
 from rocketstore.log.commitlog.running_flags import RunningFlags
 from rocketstore.log.read.query import answers_of, key_query
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from rocketstore._native.append.put_result import PutResult
     from rocketstore._native.format.scanner import Message
     from rocketstore.config.typed_options import LiveOptions
+    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.errors import CorruptRecordError
     from rocketstore.log.recovery.report import RecoveryReport
     from rocketstore.puts.frames import FramesResult
@@ -486,8 +486,7 @@ class Store:
     def begin_offset(self) -> int:
         """Smallest physical offset kept."""
         engine = self._open()
-        if self._mode == "r":
-            _ = engine.positions.visible  # a look at the writer, which may have trimmed
+        _ = engine.positions.visible  # of a reader: a look at the writer, which may have trimmed
         return engine.begin_offset
 
     @property
@@ -569,7 +568,8 @@ class Store:
         """
         from rocketstore.services.delay import Delayed
 
-        return Delayed(self._open())
+        engine = self._open()
+        return engine.kind_of(Delayed)(engine)
 
     @property
     def retention(self) -> StoreRetention:
@@ -590,7 +590,8 @@ class Store:
         """
         from rocketstore.services.retention.service import StoreRetention
 
-        return StoreRetention(self._open())
+        engine = self._open()
+        return engine.kind_of(StoreRetention)(engine)
 
     @property
     def replication(self) -> ReplicationStatus:
@@ -604,11 +605,13 @@ class Store:
 
         Raises:
             ReplicationError: The role of the store cannot be read.
+            GuestStoreError: This is a guest of the process that has the store: ask there.
             StoreClosedError, StoreReplacedError: The store was closed, or another has its place.
         """
         from rocketstore.replication.status import status_of
 
-        return status_of(self._open())
+        self._open().check_owner("replication")
+        return status_of(self._engine)
 
     def transaction(self, *, durability: Durability | None = None) -> StoreTransaction:
         """Begins a transaction: messages of any topics and queues, and offsets of groups, all or
@@ -656,7 +659,7 @@ class Store:
         from rocketstore.services.transactions.transactions import Transactions
 
         engine = self._owning("transactions")
-        return engine.guests.get(Transactions, lambda: Transactions(engine))
+        return engine.guests.get(Transactions, lambda: engine.kind_of(Transactions)(engine))
 
     def compact(
         self,
@@ -804,6 +807,7 @@ class Store:
             OSError: A file cannot be deleted; the error names it. The next `open(path)` deletes the
                 rest and makes a new store.
             StoreReadOnlyError, StoreClosedError: The store is not open for writing.
+            GuestStoreError: This is a guest of the process that has the store: destroy it there.
         """
         self._writing("destroy").destroy()
 
@@ -833,22 +837,22 @@ class Store:
             DurabilityTimeoutError: Not within the timeout (default `sync_flush_timeout_ms`).
             ValueError: The log ends before `end_offset`.
             StoreFailedError: A sync of the log failed.
+            OutcomeUnknownError: Of a guest whose host has died since: the end lies where the log was lost.
             StoreReadOnlyError, StoreClosedError: The store does not flush.
         """
-        engine = self._writing("wait_flushed")
         limit_ms = None if timeout_s is None else timeout_ms(timeout_s)
-        engine.wait_flushed(whole_number("end_offset", end_offset, 0), limit_ms)
+        end_offset = whole_number("end_offset", end_offset, 0)
+        self._writing("wait_flushed").wait_flushed(end_offset, limit_ms)
 
     def flush(self, timeout_s: Duration | None = None) -> int:
         """Returns once all that was put before survives a power cut; gives `flushed_offset`.
 
         Raises:
-            DurabilityTimeoutError, StoreFailedError: As `wait_flushed`.
+            DurabilityTimeoutError, StoreFailedError, OutcomeUnknownError: As `wait_flushed`.
             StoreReadOnlyError, StoreClosedError: The store does not flush.
         """
         engine = self._writing("flush")
-        self.wait_flushed(engine.positions.wrote, timeout_s)
-        return engine.positions.flushed
+        return engine.flush(None if timeout_s is None else timeout_ms(timeout_s))
 
     def close(self) -> None:
         """Flushes, dispatches, marks the stop as clean and unlocks the store.
@@ -874,13 +878,14 @@ class Store:
         return self._engine
 
     def _writing(self, call: str) -> WritingEngine:
-        """For what needs a store that is open for writing; an error names the call."""
+        """For what needs a store that takes puts; an error names the call. The engine of a guest has
+        what its host's has, for all that is asked of it here."""
         engine = self._open()
-        if not isinstance(engine, WritingEngine):
+        if not engine.takes_puts:
             raise StoreReadOnlyError(
                 f"{call}: the store was opened with mode='r'; open it with 'rw' or 'r+'"
             )
-        return engine
+        return cast("WritingEngine", engine)
 
     def _owning(self, call: str, instead: str = "put there") -> WritingEngine:
         """For what changes the log, which in a copy only its master does."""

@@ -151,7 +151,7 @@ class Writer(native.Writer):
             flag=flag,
             born_time=born_time,
             shard_key=shard_key,
-            durability="memory",
+            durability=level if self._completions.at_once else "memory",
             expected_queue_offset=expected_queue_offset,
             unique_id=unique_id,
             delay_level=delay_level,

@@ -20,6 +20,7 @@ Modules, in reading order:
         by key gives: a coroutine and an async iterable.
     fairness: how long all tasks together put in one turn of the loop.
     loop_port: one loop and one store: completions, threads, and the bounds on what is in flight.
+    host_promises: what waits for the disk of a store that another process has.
     consumer: `Consumer` and `Following`: a thread fetches, the loop hands out.
     store_transaction: `StoreTransaction`: messages and offsets together, from threads.
     services: `Delayed`, `StoreRetention`, `Transactions`: services of a store, from threads.

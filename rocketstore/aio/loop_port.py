@@ -15,6 +15,7 @@ import rocketstore
 from rocketstore import Placed, StoreClosedError
 from rocketstore.aio.awaited import PutFuture, Query
 from rocketstore.aio.fairness import Fairness
+from rocketstore.aio.host_promises import HostPromises
 from rocketstore.aio.put_line import Line, Work
 from rocketstore.values import Durability, without_frames
 
@@ -60,6 +61,8 @@ class LoopPort:
         self.native = rocketstore.CompletionPort(store)
         self.native.max_pending = max_in_flight
         self.native.max_pending_bytes = max_in_flight_bytes
+        #: Of a store that another process has.
+        self._host = HostPromises(store, threads) if self.native.elsewhere else None
         self.closed = False
         #: Consumers that close, or whose task was cancelled: done once the group is given back.
         self.leaving = weakref.WeakKeyDictionary[Any, asyncio.Future[None]]()
@@ -93,16 +96,25 @@ class LoopPort:
         self.line.join(future, work)
         return future
 
+    @property
+    def pending(self) -> int:
+        """Puts that wait for the disk."""
+        return self.native.pending + (0 if self._host is None else self._host.pending)
+
     async def room(self) -> None:
         """Returns once the bounds leave room. In line, as `idle`."""
         while self.native.full:
             await self._settled()
+        if self._host is not None:
+            await self._host.room(self.native.max_pending)
         self.check()
 
     async def idle(self) -> None:
         """Returns once nothing is in flight."""
         while self.native.pending:
             await self._settled()
+        if self._host is not None:
+            await self._host.room(1)
 
     async def _settled(self) -> None:
         self._room = self.loop.create_future()
@@ -117,6 +129,8 @@ class LoopPort:
     def promise_flushed(self, end_offset: int) -> PutFuture[None]:
         """What is done once everything below `end_offset` is on disk. No promise for what lies
         below counts as in flight then."""
+        if self._host is not None:
+            return self._host.flushed(end_offset)
         future: PutFuture[None] = PutFuture(loop=self.loop)
         placed = self.native.promise_flushed(end_offset, future)
         if placed == MET:  # the bell may have rung for the others, and not have been heard yet
@@ -241,7 +255,12 @@ class LoopPort:
         future: asyncio.Future[Any],
     ) -> None:
         """Completes `future` once `result`, if any, is as durable as was asked for."""
-        if result is not None and self.native.promise(result, level, future) == ATTEND:
+        if result is None:
+            return
+        if self._host is not None and level not in (result.durability, "memory"):
+            met = functools.partial(self.native.promise, result, level, future)
+            self._host.add(result.end_offset, future, met, result)
+        elif self.native.promise(result, level, future) == ATTEND:
             self.attend()
 
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -312,7 +331,8 @@ def awaited(
 
     @functools.wraps(method)
     async def call(self: OfThreads[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._port.call(lambda: method(self.blocking, *args, **kwargs))
+        found = getattr(self.blocking, method.__name__)  # of a guest it is another one
+        return await self._port.call(lambda: found(*args, **kwargs))
 
     return call
 

@@ -118,6 +118,7 @@ def open_store(
     retention: rocketstore.Retention | None = None,
     replication: Master | Replica | None = None,
     segment_files: SegmentFiles | None = None,
+    shared: bool | Literal["guest", "host"] = False,
     max_in_flight: int = IN_FLIGHT_MESSAGES,
     max_in_flight_bytes: int = IN_FLIGHT_BYTES,
     **options: Unpack[OpenOptions],
@@ -125,8 +126,8 @@ def open_store(
     """Opens a store for the running loop: `async with rocketstore.aio.open(path) as store`.
 
     Args:
-        path … wait_s, options: as in `rocketstore.open`, which runs on a thread. A cancelled open
-            stops waiting for the lock within two seconds.
+        path … shared, options: as in `rocketstore.open`, which runs on a thread. A cancelled open
+            stops waiting for the lock within two seconds, for a host within five.
         max_in_flight: puts of this loop that may wait for the disk at once, 1 or more. Beyond that
             a put waits before it is put.
         max_in_flight_bytes: bytes of their records likewise, 1 or more; one record fits always.
@@ -149,6 +150,7 @@ def open_store(
         retention=retention,
         replication=replication,
         segment_files=segment_files,
+        shared=shared,
         **options,
     )
     if isinstance(wait_s, datetime.timedelta):

@@ -67,7 +67,7 @@ class Store:
     @property
     def in_flight(self) -> int:
         """Puts of this loop that are in the log and wait for the disk."""
-        return self._port.native.pending
+        return self._port.pending
 
     @property
     def in_flight_bytes(self) -> int:

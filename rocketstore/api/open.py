@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rocketstore.engine.engine import Engine
     from rocketstore.replication.settings import Master, Replica
     from rocketstore.services.retention.rule import Retention
+    from rocketstore.sharing.opening import Shared
     from rocketstore.values.timestamps import Duration
 
 __all__ = ["open_store", "opened"]
@@ -55,6 +56,7 @@ def open_store(
     retention: Retention | None = None,
     replication: Master | Replica | None = None,
     segment_files: SegmentFiles | None = None,
+    shared: Shared = False,
     **options: Unpack[OpenOptions],
 ) -> Store:
     """Opens the store in directory `path`: creates it, recovers it, or follows its writer.
@@ -97,12 +99,19 @@ def open_store(
             `directory`, which the store sizes, owns and names. So files can have attributes of
             their own: of compression, of DAX, of a project's quota. What it raises, or gives that
             is no such file, the open or put that needs the segment raises as OSError.
+        shared: True: several processes have the store, with the same calls. The first one holds it, each
+            further one puts through that and reads the files itself; where the one that holds it ends, another
+            one does from then on. "guest": this process never holds the store. "host": it holds it, or the open
+            fails. An open looks for the others for five seconds, or for `wait_s`. See
+            docs/several_processes.md.
 
     Raises:
         ConfigError: An unknown or wrong option, or one that contradicts the files. No memory file
             system for ":memory:": mount a tmpfs, and name it by TMPDIR.
         StoreLockedError: Another process has the store open for writing, still after `wait_s`;
-            `waited_s` says how long this one waited.
+            `waited_s` says how long this one waited. With `shared`, it does not share the store, or does not
+            answer; with "guest", no process holds it.
+        GuestStoreError: The process that holds the store does not take this one.
         StoreRecoveringError: With mode "r", a process recovers or rebuilds the store.
         MissingSegmentsError: Files of the commit log are missing.
         ReadFailedError: With `untrusted`, a log larger than half of the memory, or one that
@@ -120,6 +129,9 @@ def open_store(
     if mode not in ("rw", "r+", "r"):
         raise ConfigError("mode", mode, "'rw', 'r+' or 'r'")
     path = _directory(path)
+    if shared is not False:
+        _check_shared(shared, mode, path, on_arrival=on_arrival, retention=retention,
+                      replication=replication, clock=clock, untrusted=untrusted)  # fmt: skip
     if config is not None and not isinstance(config, StoreConfig):
         raise ConfigError("config", config, "must be a StoreConfig; options go in by their names")
     for name, flag in (("force", force), ("untrusted", untrusted), ("check_queues", check_queues)):
@@ -132,29 +144,16 @@ def open_store(
     given: dict[str, Any] = {**options}
     if durability is not None:
         given["durability"] = durability
-    if config is None:
-        config = StoreConfig(**given)
-    elif given:
-        config = config.replace(**given)
+    config = StoreConfig(**given) if config is None else config.replace(**given)
     if untrusted and mode != "r":
         raise ConfigError("untrusted", untrusted, "True with mode='r' only: nothing may be written")
-    if clock is not None and not isinstance(clock, ManualClock):
+    if not isinstance(clock, ManualClock | None):
         raise ConfigError("clock", clock, "None or a rocketstore.testing.ManualClock")
-    if isinstance(wait_s, datetime.timedelta):
-        wait_s = wait_s.total_seconds()
-    if type(wait_s) not in (int, float) or not wait_s >= 0:
-        raise ConfigError("wait_s", wait_s, "a number of seconds, 0 or more")
-    if wait_s and mode == "r":
-        raise ConfigError("wait_s", wait_s, "of mode 'rw' or 'r+': a reader takes no lock")
+    wait_s = _checked_wait(wait_s, mode)
     if retention is not None:
         from rocketstore.services.retention.rule import check_retention
 
         check_retention(retention, mode)
-    is_copy = False
-    if replication is not None:
-        from rocketstore.replication.open import asks_for_copy
-
-        is_copy = asks_for_copy(replication, mode)
     options_given = Options(
         config,
         force,
@@ -165,14 +164,41 @@ def open_store(
         clock=clock or SYSTEM_CLOCK,
         wait_s=min(wait_s, YEAR_S),
         has_replicas=replication is not None,
-        is_copy=is_copy,
+        is_copy=replication is not None and _asks_for_copy(replication, mode),
         segment_files=segment_files,
     )
-    return _begun(path, mode, options_given, retention, replication)
+    if shared is not False:
+        from rocketstore.sharing.opening import open_shared
+
+        return open_shared(path, mode, shared, options_given, partial(_hold, retention=retention))
+    return Store(_begun(path, mode, options_given, retention, replication), mode)
 
 
 open_store.__name__ = open_store.__qualname__ = "open"  # what help and tracebacks show
 open_store.__module__ = "rocketstore"  # where a pickle finds that name
+
+
+def _check_shared(shared: Shared, mode: Mode, path: str, **refused: object) -> None:
+    from rocketstore.sharing.opening import check_shared
+
+    check_shared(shared, mode, path, **refused)
+
+
+def _asks_for_copy(replication: Master | Replica, mode: Mode) -> bool:
+    from rocketstore.replication.open import asks_for_copy
+
+    return asks_for_copy(replication, mode)
+
+
+def _checked_wait(wait_s: Duration, mode: Mode) -> float:
+    """Seconds. Raises ConfigError."""
+    if isinstance(wait_s, datetime.timedelta):
+        wait_s = wait_s.total_seconds()
+    if type(wait_s) not in (int, float) or not wait_s >= 0:
+        raise ConfigError("wait_s", wait_s, "a number of seconds, 0 or more")
+    if wait_s and mode == "r":
+        raise ConfigError("wait_s", wait_s, "of mode 'rw' or 'r+': a reader takes no lock")
+    return wait_s
 
 
 @public
@@ -196,14 +222,21 @@ def opened(path: str | os.PathLike[str]) -> Store:
     return Store(engine, "rw")
 
 
+def _hold(path: str, mode: Mode, options: Options, retention: Retention | None) -> WritingEngine:
+    """The engine of a store that this process shares with others."""
+    engine = _begun(path, mode, options, retention, None)
+    assert isinstance(engine, WritingEngine)
+    return engine
+
+
 def _begun(
     path: str,
     mode: Mode,
     options: Options,
     retention: Retention | None,
     replication: Master | Replica | None,
-) -> Store:
-    """The open store; where something fails, what began has ended."""
+) -> Engine:
+    """The engine of the open store, with its services; where something fails, what began has ended."""
     engine: Engine | None = None
     if in_memory := path == MEMORY:
         path = make_place(mode)
@@ -211,12 +244,12 @@ def _begun(
         engine = open_engine(path, mode, options)
         if isinstance(engine, WritingEngine):
             engine = _in_role(engine, replication, options)
-        store = _served(engine, mode, retention, force=options.force)
-        if replication is not None:
-            from rocketstore.replication.open import begin
+            _serve(engine, retention, force=options.force)
+            if replication is not None:
+                from rocketstore.replication.open import begin
 
-            begin(store._writing("replication"), replication)
-        return store
+                begin(engine, replication)
+        return engine
     except BaseException:
         if engine is not None:
             engine.close()  # services that began end with it
@@ -225,17 +258,15 @@ def _begun(
         raise
 
 
-def _served(engine: Engine, mode: Mode, retention: Retention | None, *, force: bool) -> Store:
-    """The store of an engine, whose services have begun."""
-    if isinstance(engine, WritingEngine) and not engine.copy_of:
+def _serve(engine: WritingEngine, retention: Retention | None, *, force: bool) -> None:
+    """Begins the services of a store."""
+    if not engine.copy_of:
         _finish_transactions(engine, force=force)
         _serve_delays(engine)
-    store = Store(engine, mode)
     if retention is not None:
         from rocketstore.services.retention.service import keep_by
 
-        keep_by(store._writing("retention"), retention)
-    return store
+        keep_by(engine, retention)
 
 
 def _in_role(

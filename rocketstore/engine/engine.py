@@ -26,6 +26,7 @@ from rocketstore.errors import (
 )
 from rocketstore.log.follow.writer_monitor import writer_state
 from rocketstore.log.layout.identity import StoreIdentity, file_state
+from rocketstore.log.layout.lock import holder_pid
 from rocketstore.log.layout.store_json import is_foreign
 from rocketstore.log.mapped_files.memory_log import MemoryLog
 from rocketstore.log.read.batch_queue import BatchQueue
@@ -62,6 +63,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
+_Kind = TypeVar("_Kind")
 
 #: Longest time for which calls that need no new messages believe the last look, seconds.
 LOOK_S: Final = 0.02
@@ -141,6 +143,8 @@ class Engine(ABC):
 
     #: Whether state of services counts; without it they find in the log what they can.
     believes_files = True
+    #: Whether programs put into this store, here or through another process.
+    takes_puts = False
 
     def __init__(self, opened: Opened) -> None:
         self.path = opened.path
@@ -161,7 +165,15 @@ class Engine(ABC):
         self._exclusive = SignalSafeLock("a trim or the close", reentrant=False)
         self._closing = Closing()
 
+    def kind_of(self, kind: type[_Kind]) -> type[_Kind]:
+        """The class of a service of this store: `kind`, or one that does the same elsewhere."""
+        return kind
+
     # ---- guards ----
+
+    def check_owner(self, call: str) -> None:  # noqa: B027
+        """Raises GuestStoreError where another process has the store, for a call that only that process
+        may make."""
 
     @property
     def closed(self) -> bool:
@@ -279,6 +291,8 @@ class FollowingEngine(Engine):
     Nothing is locked and nothing is written. The close lets the files go, then the index.
     """
 
+    positions: FollowerPositions
+
     def __init__(self, opened: Opened, follower: Follower) -> None:
         super().__init__(opened)
         self._follower = follower
@@ -301,6 +315,9 @@ class FollowingEngine(Engine):
     def lacks(self, end: int) -> bool:
         """Whether the writer has not dispatched up to a physical offset yet."""
         return self._follower.lacks(end)
+
+    def snapshot(self) -> Statistics:
+        return replace(super().snapshot(), host_pid=holder_pid(self.layout))
 
     def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
         steps.take(self._follower.close)

@@ -73,7 +73,7 @@ READY_STEP_S: Final = 0.002
 #: Pause of a writer's open that waits for the lock, ms.
 WAIT_STEP_MS: Final = 100
 
-__all__ = ["open_engine", "open_for_writing", "planned_recovery"]
+__all__ = ["follow", "open_engine", "open_for_writing", "planned_recovery"]
 
 
 def open_engine(path: str, mode: str, options: Options) -> Engine:
@@ -109,7 +109,8 @@ def _locked(path: str, mode: str, options: Options, held: list[StoreLock]) -> Re
     Each try looks at the directory once more: its holder may make, change or remove the store
     until it lets go.
     """
-    began, retry_ms, index_was_there = time.monotonic(), RETRY_MS, True
+    began, index_was_there = time.monotonic(), True
+    retry_ms = 0 if options.at_once else RETRY_MS
     while True:
         layout = preflight(path, mode, options.config, force=options.force)
         # A try that failed may have made it itself.
@@ -164,7 +165,7 @@ def _open_as_it_is(request: Request) -> Engine:
 def _open_once(request: Request, wait_s: float) -> FollowingEngine | MemoryEngine:
     path, layout, options = request.path, request.layout, request.options
     if StoreLock.probe(layout) is not None:
-        return _open_follower(path, layout, options, wait_s=wait_s)
+        return FollowingEngine(*follow(path, layout, options, wait_s=wait_s))
     engine = _open_in_memory(request)
     indexed = options.config.index_enabled
     report = engine.recovery
@@ -175,7 +176,7 @@ def _open_once(request: Request, wait_s: float) -> FollowingEngine | MemoryEngin
     # followed.
     engine.close()
     fitted = replace(options, config=engine.config)
-    return _open_follower(path, layout, fitted, engine.recovery, wait_s=wait_s)
+    return FollowingEngine(*follow(path, layout, fitted, engine.recovery, wait_s=wait_s))
 
 
 def open_for_writing(
@@ -256,15 +257,15 @@ def _undo(opening: Opening, error: BaseException) -> None:
         opening.stop.restore(error)
 
 
-def _open_follower(
+def follow(
     path: str,
     layout: StoreLayout,
     options: Options,
     stopped: RecoveryReport | None = None,
     *,
     wait_s: float,
-) -> FollowingEngine:
-    """The engine of a reader of a store that another process writes or may write.
+) -> tuple[Opened, Follower]:
+    """What the engine is made of that reads a store which another process writes or may write.
 
     `stopped`: the report of an open that found a clean stop; None where there is a writer. Until
     a program writes again the reader believes its bounds.
@@ -307,7 +308,7 @@ def _open_follower(
         source=follower,
         statistics=StoreStatistics(dict),
     )
-    return FollowingEngine(opened, follower)
+    return opened, follower
 
 
 def _wait_until_ready(path: str, layout: StoreLayout, follower: Follower, wait_s: float) -> None:

@@ -32,6 +32,8 @@ class Options:
     clock: Clock = SYSTEM_CLOCK
     #: How long an open for writing waits for the lock of another process, seconds.
     wait_s: float = 0.0
+    #: Whether one try for the lock is enough: an open that waits for nobody.
+    at_once: bool = False
     #: Whether other machines get the log, so that puts can wait for them.
     has_replicas: bool = False
     #: Whether the store copies the log of another machine, so that nobody puts to it.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocketstore.log.commitlog.checkpoint import CheckpointFile, OwnCheckpoint
     from rocketstore.log.layout.paths import StoreLayout
     from rocketstore.log.recovery.recovery import RecoveryReport
+    from rocketstore.stats.statistics import GuestFigures
 
 __all__ = [
     "CleanShutdown",
@@ -204,6 +205,9 @@ class Guests:
         self._lock = SignalSafeLock("the services")
         self._made: dict[type[Guest], Guest] = {}
         self._holds: dict[str, Callable[[], int | None]] = {}
+        #: Figures of the processes that share the store, for `Store.stats`; set by the service that
+        #: serves them.
+        self.figures: Callable[[], tuple[GuestFigures, ...]] = tuple
         #: By the name of a hold: what `hold` was given to free the log.
         self.free: dict[str, Callable[[int, int], int | None] | None] = {}
         #: Whether one of them goes on after `stop`.

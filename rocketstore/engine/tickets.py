@@ -199,6 +199,9 @@ class Completions:
     """Completes tickets that have callbacks, by a port of its own. Its thread starts with the first
     and ends with the store."""
 
+    #: Whether a put that gives a ticket waits for the promise itself, as that of a guest does.
+    at_once = False
+
     def __init__(
         self,
         log: Log,

@@ -6,7 +6,9 @@ Closing: stop services → refuse puts → flush → dispatch → sync derived f
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["LIVE_PARTS", "WritingEngine"]
+__all__ = ["LIVE_PARTS", "PuttingEngine", "WritingEngine"]
 
 #: What `configure` changes: each live option, the part of `WriteParts` that reads it, and the
 #: attribute there. The thread of the part reads the attribute in its next round. A part that the
@@ -55,17 +57,72 @@ AT_EXIT: Final = CloseMode(wake=False)
 BEFORE_REMOVAL: Final = CloseMode(clean=False, keep_lock=True)
 
 
-class WritingEngine(Engine):
+class PuttingEngine(Engine):
+    """An open store that takes puts. The class that is made of it sets what is only named here."""
+
+    takes_puts = True
+    #: `WriteParts`, or what a guest has of them.
+    write: Any
+    commit_log: Any
+    #: Of `put_message`: one for each queue.
+    plain_writers: dict[tuple[str, int], NativeWriter]
+    guests: Guests
+    delayed_puts: DelayedPuts
+    copy_of: str
+
+    @property
+    def completions(self) -> Completions:
+        completions: Completions = self.write.completions
+        return completions
+
+    @property
+    def record_crc(self) -> bool:
+        return bool(self.write.record_crc)
+
+    def check_topic(self, topic: str) -> bytes:
+        checked: bytes = self.write.put_states.check_topic(topic)
+        return checked
+
+    def queue_state(self, topic: str, queue_id: int) -> QueueState:
+        state: QueueState = self.write.put_states.state(topic, queue_id)
+        return state
+
+    def plain_writer(self, topic: str, queue_id: int) -> NativeWriter:
+        """The native writer that `put_message` uses, one for each queue."""
+        key = (topic, queue_id)
+        if (writer := self.plain_writers.get(key)) is None:
+            state = self.queue_state(topic, queue_id)
+            writer = NativeWriter(
+                self.commit_log.log,
+                topic,
+                state.topic_bytes,
+                (state,),
+                durability=self.config.durability,
+                timeout_ms=self.config.sync_flush_timeout_ms,
+                record_crc=self.record_crc,
+                born_host=self.config.store_host,
+                reserved=None,
+                to_ms=timestamp_ms,
+                delays=self.delayed_puts,
+            )
+            self.plain_writers[key] = writer
+        return writer
+
+
+class WritingEngine(PuttingEngine):
     """A store that this process writes. Its workers run from `start` to the close."""
+
+    write: WriteParts
+    commit_log: CommitLog
 
     def __init__(self, opened: Opened, parts: ReadParts, write: WriteParts) -> None:
         super().__init__(opened)
-        self.write = write
+        self.write, self.commit_log = write, write.commit_log
         self._arrival = parts.arrival
         self._queues = parts.queues
         self._segments = parts.log
         self._dispatcher = parts.dispatcher
-        self.plain_writers: dict[tuple[str, int], NativeWriter] = {}
+        self.plain_writers = {}
         self.guests = Guests(opened.guard.ending)
         self.delayed_puts = DelayedPuts(
             *(self.config.delay_level_ms, self.queue_state, write.clock.now_ms),
@@ -94,24 +151,6 @@ class WritingEngine(Engine):
 
     # ---- what puts need ----
 
-    @property
-    def commit_log(self) -> CommitLog:
-        return self.write.commit_log
-
-    @property
-    def completions(self) -> Completions:
-        return self.write.completions
-
-    @property
-    def record_crc(self) -> bool:
-        return self.write.record_crc
-
-    def check_topic(self, topic: str) -> bytes:
-        return self.write.put_states.check_topic(topic)
-
-    def queue_state(self, topic: str, queue_id: int) -> QueueState:
-        return self.write.put_states.state(topic, queue_id)
-
     def has_queues(self, topic: str) -> bool:
         """Whether a topic has queues already. Asks for no dispatch, so it never fails."""
         blocked = any(topic == there for there, _ in self._queues.blocked.places)
@@ -128,27 +167,6 @@ class WritingEngine(Engine):
             topic, queue_id, properties, light=self.config.light_queue_enabled
         )
 
-    def plain_writer(self, topic: str, queue_id: int) -> NativeWriter:
-        """The native writer that `put_message` uses, one for each queue."""
-        key = (topic, queue_id)
-        if (writer := self.plain_writers.get(key)) is None:
-            state = self.queue_state(topic, queue_id)
-            writer = NativeWriter(
-                self.commit_log.log,
-                topic,
-                state.topic_bytes,
-                (state,),
-                durability=self.config.durability,
-                timeout_ms=self.config.sync_flush_timeout_ms,
-                record_crc=self.record_crc,
-                born_host=self.config.store_host,
-                reserved=None,
-                to_ms=timestamp_ms,
-                delays=self.delayed_puts,
-            )
-            self.plain_writers[key] = writer
-        return writer
-
     def wait_flushed(self, end_offset: int, limit_ms: int | None) -> None:
         """Waits until all below this physical offset is on the disk. None: as long as a put.
 
@@ -163,6 +181,11 @@ class WritingEngine(Engine):
             raise DurabilityTimeoutError(
                 f"flushed = {self.positions.flushed} after {limit_ms} ms, asked for {end_offset}"
             )
+
+    def flush(self, limit_ms: int | None) -> int:
+        """`wait_flushed` of all that is in the log; gives the flushed position."""
+        self.wait_flushed(self.positions.wrote, limit_ms)
+        return self.positions.flushed
 
     def _flush_all(self) -> None:
         limit_ms = self.config.sync_flush_timeout_ms
@@ -194,7 +217,7 @@ class WritingEngine(Engine):
     def snapshot(self) -> Statistics:
         if not self._guard.over:
             self.write.flusher.collect()
-        return super().snapshot()
+        return replace(super().snapshot(), host_pid=os.getpid(), guests=self.guests.figures())
 
     def configure(self, changes: Mapping[str, Any]) -> StoreConfig:
         """Live options only; everything else raises ConfigError and changes nothing."""

@@ -56,6 +56,7 @@ LIMITS: Final[dict[str, Limits]] = {
     "group_offsets": Limits(1 << 20, 100_000),
     "quarantine": Limits(16 << 20, 100_000),  # a manifest of what a recovery cut off
     "lease": Limits(4096, 100),
+    "call": Limits(1 << 20, 100_000, 16),  # of a guest to its host, and what it is answered
     "bookmark": Limits(64 << 10, 100),
     # As long as a message may be, and as an archive is.
     "transaction": Limits(1 << 31, 1 << 31),

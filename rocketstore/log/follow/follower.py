@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -17,13 +18,14 @@ from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore._native.sync.positions import Positions
 from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
-from rocketstore.errors import StoreClosedError
+from rocketstore.errors import StoreBehindError, StoreClosedError
 from rocketstore.log.follow.catching_up import wait_for_writer
 from rocketstore.log.follow.log_view import Anchor, LogView
 from rocketstore.log.follow.queue import FollowerQueue
 from rocketstore.log.follow.queue_files import UnitCheck
 from rocketstore.log.follow.writer_monitor import SteadyLooks, WriterMonitor, WriterState
 from rocketstore.log.layout.identity import StoreIdentity
+from rocketstore.log.layout.lock import abort_exists
 from rocketstore.log.layout.paths import StoreLayout, is_safe_name
 from rocketstore.log.layout.positions_page import PositionsPage
 from rocketstore.log.layout.store_json import load_store_state, time_breaks
@@ -45,6 +47,9 @@ BELIEF_MS: Final = 100
 #: the wait doubles while nothing comes.
 SHORTEST_LOOK_MS: Final = 1
 LONGEST_LOOK_MS: Final = 50
+#: Longest wait for another writer after one that died before its queues had what this process put,
+#: seconds.
+NEXT_WRITER_S: Final = 5.0
 
 
 class Follower:
@@ -82,6 +87,8 @@ class Follower:
         self._identity = StoreIdentity(layout)
         self.steady = SteadyLooks(layout, self._watch, lambda: self.writer, self.look)
         self.holders = Holders()
+        #: Up to where this process has put, as far as readers see it: `catch_up` waits for it.
+        self.own_end: Callable[[], int] = int
         try:
             self._writer = self._watch.see()
             with self._lock():
@@ -114,6 +121,7 @@ class Follower:
 
     def topics(self) -> tuple[str, ...]:
         self.check(now=True)
+        self._wait_for_own()
         refuse_rocksdb_queues(self._layout)
         names = self.steady.of(
             lambda: (*directory_names(self._layout.consume_queue), *self._batches.topics())
@@ -124,6 +132,7 @@ class Follower:
 
     def queues(self, topic: str) -> tuple[int, ...]:
         self.check(now=True)
+        self._wait_for_own()
         refuse_rocksdb_queues(self._layout)
         if not is_safe_name(topic):
             return ()
@@ -191,15 +200,36 @@ class Follower:
             StoreBehindError: the writer's dispatch is stopped.
         """
         self.look()
-        self._wait_for("consume queues", any_move=True)
+        self._wait_for("consume queues", self._view.visible, any_move=True)
+        self._wait_for_own()
         self._blocked.look()
+
+    def _wait_for_own(self) -> None:
+        """Waits a moment until what this process has put itself is in its queues; where the process died
+        that wrote it, for the next one.
+
+        Raises:
+            StoreBehindError: no process brings it there.
+        """
+        deadline = time.monotonic() + NEXT_WRITER_S
+        while (end := self.own_end()) > (self._view.dispatched or 0):
+            self._wait_for("consume queues", end, any_move=False)
+            if self._view.dispatched is None and not abort_exists(self._layout):
+                return  # the last writer has stopped in order
+            if time.monotonic() >= deadline:
+                reason = (
+                    "the process that wrote them has died, and no other has recovered the store"
+                )
+                raise StoreBehindError(str(self._layout.root), "consume queues", reason)
+            time.sleep(SHORTEST_LOOK_MS / 1000)
+            self.look()
 
     def wait_indexed(self) -> None:
         """Waits a moment until the key index has the keys of all that is visible now.
         StoreBehindError: the writer's index is stopped."""
-        self._wait_for("key index", any_move=False)
+        self._wait_for("key index", self._view.visible, any_move=False)
 
-    def _wait_for(self, part: str, *, any_move: bool) -> None:
+    def _wait_for(self, part: str, target: int, *, any_move: bool) -> None:
         def look() -> tuple[int, int, Positions] | None:
             with self._lock():
                 self._look()
@@ -209,7 +239,7 @@ class Follower:
                 at = page.positions.indexed if part == "key index" else dispatched
                 return at, self._changes, page.positions
 
-        wait_for_writer(self._layout, part, look, self._view.visible, any_move=any_move)
+        wait_for_writer(self._layout, part, look, target, any_move=any_move)
 
     def end(self) -> int:
         """The end of the last record. If no writer says it, walks the newest segments, from where

@@ -29,6 +29,7 @@ OWN_NAMES = (
     "cut.json",
     "group_offsets",
     "holds.json",
+    "host.sock",
     "journal",
     "live",
     "positions",

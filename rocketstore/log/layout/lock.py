@@ -29,6 +29,7 @@ __all__ = [
     "create_abort",
     "describe_holder",
     "describe_recovery",
+    "holder_pid",
     "last_mark",
     "remove_abort",
     "rocketstore_wrote_last",
@@ -83,7 +84,9 @@ class StoreLock:
                     if holder is not None and (holder >= 0 or last_try):
                         if _held_here(os.fstat(fd)):
                             raise StoreLockedError(path, f"this process ({os.getpid()})", HELD_HERE)
-                        raise StoreLockedError(path, _describe(layout, holder))
+                        ours = holder < 0  # RocketMQ shares a store with nobody
+                        remedy = HINTS["close_or_share"] if ours else HINTS["close_or_reader"]
+                        raise StoreLockedError(path, _describe(layout, holder), remedy)
                 elif _still_named(fd, path):
                     return cls(layout, fd, syscalls.pread(fd, len(OUR_MARK), 0))
             except BaseException:
@@ -199,6 +202,13 @@ def _describe(layout: StoreLayout, holder: int) -> str:
         " of another container or interpreter" if pid == os.getpid() else ""
     )  # both count from 1
     return f"rocketstore process {pid}{where}, or a forked child of it"
+
+
+def holder_pid(layout: StoreLayout) -> int:
+    """The process that has the store open for writing; 0: none has, or it is not known. The answer
+    may be old when it arrives."""
+    holder = StoreLock.probe(layout)
+    return holder or 0 if holder != -1 else writer_pid(layout.positions) or 0
 
 
 def describe_holder(layout: StoreLayout) -> str | None:

@@ -154,6 +154,11 @@ class StoreLayout:
         return self.own / "compacted.json"
 
     @cached_property
+    def host_socket(self) -> Path:
+        """Where the process that has the lock listens for others that share the store."""
+        return self.own / "host.sock"
+
+    @cached_property
     def holds(self) -> Path:
         return self.own / "holds.json"
 

@@ -171,12 +171,17 @@ class DelayedPuts:
             f"delay_level = {delay_level}",
             0,
             self._levels_ms[level - 1],
-            partial(self._note, level - 1, self._levels_ms[level - 1]),
+            partial(self.note_level, level - 1),
         )
 
     def note_due(self, due_ms: int) -> None:
         """A message that is due at a time of its own is in the log."""
         self._note(None, max(0, due_ms - self._now_ms()))
+
+    def note_level(self, queue_id: int) -> None:
+        """A message that waits in this queue of the levels is in the log."""
+        if queue_id < len(self._levels_ms):
+            self._note(queue_id, self._levels_ms[queue_id])
 
     def _note(self, queue_id: int | None, delay_ms: int) -> None:
         if self.deliver is not None:

@@ -33,6 +33,8 @@ __all__ = [
     "head_bytes",
     "name_in",
     "record_bytes",
+    "record_in",
+    "record_text",
     "store_committed_offsets",
 ]
 
@@ -65,6 +67,17 @@ def head_bytes(transaction_id: str, moves: Sequence[Moved], messages: int) -> by
     return head + moves_text(moves)
 
 
+def record_text(transaction_id: str, rows: Sequence[Row]) -> bytes:
+    """A whole record without offsets, which a guest sends and a host takes apart."""
+    parts = [head_bytes(transaction_id, (), len(rows))]
+    for topic, queue_id, flag, sys_flag, born_ms, properties, body in rows:
+        name = topic.encode()
+        sizes = len(properties), len(body)
+        parts.append(MESSAGE.pack(len(name), queue_id, flag, sys_flag, born_ms, *sizes))
+        parts += name, properties, body
+    return b"".join(parts)
+
+
 def record_bytes(row: Row) -> int:
     """What a message takes of the record."""
     return MESSAGE.size + len(row[0].encode()) + len(row[5]) + len(row[6])
@@ -77,7 +90,11 @@ def name_in(row: Row) -> str:
 
 def commit_record_of(message: Message) -> CommitRecord | None:
     """None: a message of the topic that is no commit record of ours."""
-    data = bytes(message.body)
+    return record_in(bytes(message.body))
+
+
+def record_in(data: bytes) -> CommitRecord | None:
+    """None: bytes that are no commit record of ours."""
     try:
         return _binary(data) if data[: len(MAGIC)] == MAGIC else _json(data)
     except (KeyError, TypeError, ValueError, struct.error):

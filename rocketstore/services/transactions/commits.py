@@ -13,7 +13,7 @@ import logging
 import os
 from collections import deque
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rocketstore._native.append.put_result import as_met, durability_level
@@ -66,6 +66,8 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY: Final = 1000
 ID_MASK: Final = (1 << 64) - 1
 PROGRESS_KEY: Final = f"{TOPIC}@{PROGRESS_GROUP}"
+#: Commits of guests that are remembered, a count.
+REMEMBERED: Final = 1024
 #: What `_once` gives where no message of a transaction has a unique id.
 NO_CLAIMS: Final[AbstractContextManager[dict[Claim, PutResult]]] = nullcontext({})
 
@@ -94,6 +96,8 @@ class Commits:
         self._unsure = False
         # What is in the log, by the id of a transaction that may not know it yet.
         self._unheard: dict[str, Appended] = {}
+        # The same of guests, which may ask a second time.
+        self._remembered: dict[str, Appended] = {}
         # Ids of transactions follow each other from a number that no other open has.
         self._ids = itertools.count(int.from_bytes(os.urandom(8)))
         # Of queues that transactions put to.
@@ -123,13 +127,15 @@ class Commits:
         claims: Mapping[Claim, int],
         offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]],
         changes: Sequence[Change] = (),
+        durability: Durability = "memory",
     ) -> Appended | None:
         """The one step that decides: from here on all of the transaction counts. A second call
         appends nothing. None: there is nothing to do, and nothing was stored.
 
         `rows`: its messages, after the row of the commit record. `claims`: the row of each unique id; a
         message whose id is there already is left out. `offsets`: by the consumer, and the topic and
-        group that it has claimed. `changes`: of messages that wait.
+        group that it has claimed. `changes`: of messages that wait. `durability`: what `wait` promises
+        then; here nothing waits for it.
 
         Raises:
             StoreClosedError: a consumer has given its group back. Nothing was stored.
@@ -183,6 +189,12 @@ class Commits:
                 self._hold()
                 raise
             return appended
+
+    def remember(self, transaction_id: str, appended: Appended) -> None:
+        """A second `append` of it gives the same without results, though the first was heard of."""
+        self._remembered[transaction_id] = replace(appended, results=())
+        if len(self._remembered) > REMEMBERED:
+            self._remembered.pop(next(iter(self._remembered)), None)
 
     def stored(self, key: str) -> dict[int, int]:
         """The offsets of a group, once all that is appended is stored."""
@@ -238,7 +250,7 @@ class Commits:
     def _known(self, transaction_id: str) -> Appended | None:
         if self._unsure:
             self._look()
-        return self._unheard.get(transaction_id)
+        return self._unheard.get(transaction_id) or self._remembered.get(transaction_id)
 
     def _moves(self, offsets: Mapping[tuple[Consumer, str], Mapping[int, Span]]) -> list[Moved]:
         """Offsets with what is stored for them, once those before them are."""
@@ -421,4 +433,5 @@ def append_batch(rows: Rows) -> PutResult:
 
 def commits_of(engine: WritingEngine) -> Commits:
     """One for each store that is open for writing; the first use finishes what a crash cut."""
-    return engine.guests.made(Commits) or engine.guests.get(Commits, lambda: Commits(engine))
+    make = engine.kind_of(Commits)
+    return engine.guests.made(Commits) or engine.guests.get(Commits, lambda: make(engine))

@@ -15,6 +15,7 @@ from rocketstore.consuming.reading import MOMENTS, ConsumerBusyError, Span
 from rocketstore.errors import (
     ConfigError,
     MessageRejectedError,
+    OutcomeUnknownError,
     RocketStoreError,
     StoreClosedError,
     TransactionBusyError,
@@ -373,6 +374,7 @@ class StoreTransaction:
             BackpressureError, DiskFullError: No room. Where `outcome` is None, nothing was stored.
             DurabilityTimeoutError: It is in the log and counts, but may not be on disk.
             StoreFailedError: A sync failed. The next open finds all of it, or nothing.
+            OutcomeUnknownError: Of a guest: its host gave no answer. commit() again settles it.
             TransactionBusyError: Another thread is using it.
         """
         with self._one_call():
@@ -463,8 +465,11 @@ class StoreTransaction:
         before, self._unsure = self._unsure, True
         try:
             self._appended = self._commits.append(
-                self._id, self._rows, self._claims, self._offsets, self._changes
+                *(self._id, self._rows, self._claims, self._offsets, self._changes),
+                self._durability,
             )
+        except OutcomeUnknownError:
+            raise
         except RocketStoreError:
             self._unsure = before  # nothing was stored by this call
             raise

@@ -145,13 +145,25 @@ class Transactions:
             DurabilityTimeoutError: The half message is stored and its transaction open
                 (`error.result.physical_offset` is its id), but it may not be on disk.
         """
-        engine = self._engine
         topic = text("topic", topic)
-        engine.check_topic(topic)
+        self._engine.check_topic(topic)
         check_group(text("group", group))
         (queue_id,) = queue_ids_of(queue_id, None)
-        unique_id = uuid.uuid4().hex.upper()
         given = _properties(properties, tags, keys)
+        return self._prepare(topic, body, group, queue_id, given, flag, born_time, durability)
+
+    def _prepare(
+        self,
+        topic: str,
+        body: Body,
+        group: str,
+        queue_id: int,
+        given: Mapping[str, str],
+        flag: int,
+        born_time: Timestamp | None,
+        durability: Durability | None,
+    ) -> Transaction:
+        engine, unique_id = self._engine, uuid.uuid4().hex.upper()
         fields = half_properties(given, topic, queue_id, group, unique_id)
         size = memoryview(cast("Buffer", body)).nbytes
         needs = size + len(encode_properties(fields)) + len(topic) + RECORD_ROOM

@@ -1,0 +1,266 @@
+"""What groups and transactions of guests do at their host: claims, commits of offsets, and of messages with them.
+
+The calls are those of `host_calls`, which says what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+
+from rocketstore._native.append.copies import check_promise
+from rocketstore._native.append.put_result import as_waiting
+from rocketstore._native.format.codec import decode_properties
+from rocketstore._native.put.batch_append import Rows
+from rocketstore.consuming.group_positions import GroupPositions
+from rocketstore.consuming.reading import Reading, Span
+from rocketstore.errors import BackpressureError, RocketStoreError
+from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketstore.services.transactions.commit_records import (
+    TOPIC,
+    name_in,
+    record_in,
+    record_text,
+)
+from rocketstore.services.transactions.commits import commits_of
+from rocketstore.services.transactions.new_copies import changing_of, checked_writer
+from rocketstore.sharing.call_values import (
+    MOST_ID,
+    Fields,
+    changes_in,
+    numbers_in,
+    results_text,
+    several,
+)
+from rocketstore.sharing.messages import error_fields
+from rocketstore.values.arguments import text, whole_number
+from rocketstore.values.durability import durability_of
+
+if TYPE_CHECKING:
+    from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.values.arguments import Row
+
+__all__ = [
+    "Answer",
+    "Call",
+    "GuestClaims",
+    "GuestConsumer",
+    "changing",
+    "claim",
+    "commit",
+    "delay_of",
+    "moving",
+    "note_delayed",
+    "release",
+    "transaction",
+]
+
+#: Claims of one guest at a time, a count; a consumer has one.
+MOST_CLAIMS: Final = 10_000
+_ID: Final = re.compile("[0-9a-f]{16}")
+
+Answer: TypeAlias = tuple[object, bytes]
+
+
+class GuestClaims(Protocol):
+    """What the calls ask of the state that the host keeps for a guest."""
+
+    #: The owners of groups, by the numbers that the guest gave them.
+    claims: dict[int, GuestConsumer]
+
+
+Call: TypeAlias = Callable[["WritingEngine", GuestClaims, Fields, bytes], Answer]
+
+
+class GuestConsumer:
+    """Owns a claim at the host for a consumer of a guest. The claim ends with it."""
+
+    def __init__(self, topic: str, group: str, queue_ids: tuple[int, ...] | None) -> None:
+        self.topic, self.group, self.queue_ids = topic, group, queue_ids
+        self.key = f"{topic}@{group}"
+        # What the commit of a transaction looks at.
+        self._reader: object = None
+        self._reading = Reading(cast("Any", ()))
+
+
+def _owner(engine: WritingEngine, state: GuestClaims, fields: Fields) -> GuestConsumer:
+    """The owner of a claim, which is made where it is not there: a guest names all of it each time, so that the next
+    host has it by the first call that needs it.
+
+    GroupClaimedError: another consumer has the group."""
+    number = whole_number("claim", fields.get("claim"), 0, MOST_ID)
+    topic, group = text("topic", fields.get("topic")), text("group", fields.get("group"))
+    named = fields.get("queue_ids")
+    if named is not None:
+        each = several("queue_ids", named)
+        named = tuple(whole_number("queue_ids", one, 0, 2**31 - 1) for one in each)
+    if len(state.claims) >= MOST_CLAIMS and number not in state.claims:
+        raise BackpressureError(f"claim = {number}: a guest has {MOST_CLAIMS} consumers at most")
+    found = state.claims.setdefault(number, GuestConsumer(topic, group, named))
+    if (found.topic, found.group, found.queue_ids) != (topic, group, named):
+        raise ValueError(f"claim = {number}: it is that of {found.key}, not of {topic}@{group}")
+    return found
+
+
+def _positions(engine: WritingEngine, owner: GuestConsumer) -> GroupPositions:
+    def wait_flushed(end: int) -> None:
+        engine.wait_flushed(end, None)
+
+    return GroupPositions(
+        engine.offsets, owner.topic, owner.group, owner, wait_flushed, owner.queue_ids
+    )
+
+
+def _stored(engine: WritingEngine, owner: GuestConsumer) -> Answer:
+    now = engine.offsets.get(owner.topic, owner.group)
+    return {"stored": now, "unsynced": engine.offsets.unsynced}, b""
+
+
+def claim(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    owner = _owner(engine, state, fields)
+    try:
+        _positions(engine, owner)
+    except BaseException:
+        release(engine, state, fields, blob)
+        raise
+    return _stored(engine, owner)
+
+
+def release(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    owner = state.claims.pop(whole_number("claim", fields.get("claim"), 0, MOST_ID), None)
+    if owner is not None:
+        engine.offsets.release(owner.topic, owner.group, owner)
+    return None, b""
+
+
+def commit(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    owner = _owner(engine, state, fields)
+    offsets = numbers_in("offsets", fields.get("offsets"))
+    places = [SimpleNamespace(queue_id=queue_id, committed=None) for queue_id in offsets]
+    _positions(engine, owner).commit(
+        cast("Any", places), engine.reader, offsets, sync=fields.get("sync") is not False
+    )
+    return _stored(engine, owner)
+
+
+def moving(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    key = text("key", fields.get("key"))
+    return commits_of(engine).stored(key), b""
+
+
+# ---- transactions of several messages ----
+
+
+def note_delayed(engine: WritingEngine, topic: str, queue_id: int, properties: bytes) -> None:
+    """A message is in the log that a guest has put into a topic of delays, where it waits."""
+    delays = engine.delayed_puts
+    if topic == TIMER_TOPIC:
+        delays.note_due(_due_ms(properties))
+    elif topic == SCHEDULE_TOPIC:
+        delays.note_level(queue_id)
+
+
+def _due_ms(properties: bytes) -> int:
+    due = decode_properties(properties).get("TIMER_OUT_MS", "")
+    return int(due[:18]) if due.isdecimal() else 0
+
+
+def _spans(
+    engine: WritingEngine, state: GuestClaims, given: object
+) -> dict[tuple[Any, str], dict[int, Span]]:
+    """What a transaction has read, by the owner of the claim, which looks as the consumer did."""
+    found: dict[tuple[Any, str], dict[int, Span]] = {}
+    for one in several("offsets", given):
+        if not isinstance(one, dict):
+            raise TypeError(f"offsets: expected those of a consumer, not {type(one).__name__}")
+        owner = _owner(engine, state, one)
+        _positions(engine, owner)
+        begins, ends = numbers_in("begins", one.get("begins")), numbers_in("ends", one.get("ends"))
+        began, reset_to = (
+            numbers_in("began", one.get("began")),
+            numbers_in("reset", one.get("reset")),
+        )
+        if not begins.keys() == ends.keys() <= began.keys() == reset_to.keys():
+            raise ValueError(f"offsets of {owner.key}: of other queues than their begins")
+        cursors = [SimpleNamespace(queue_id=n, began=began[n], reset_to=reset_to[n]) for n in began]
+        owner._reader, owner._reading = engine.reader, Reading(cast("Any", cursors))
+        found[owner, owner.key] = {n: Span(begins[n], ends[n]) for n in ends}
+    return found
+
+
+def _rows(
+    engine: WritingEngine, transaction_id: str, blob: bytes, wanted: Mapping[int, int]
+) -> tuple[Rows, Sequence[Row]]:
+    record = record_in(blob)
+    if record is None or record.id != transaction_id or record.moves:
+        raise ValueError(f"transaction {transaction_id}: bytes that are none of its messages")
+    rows = Rows()
+    rows.begin(engine.plain_writer(TOPIC, 0), transaction_id)
+    for number, row in enumerate(record.copies):
+        if row[3] or name_in(row) != f"{transaction_id}.{number}":
+            raise ValueError(f"transaction {transaction_id}: message {number} is none of it")
+        writer = (
+            engine.plain_writer(row[0], row[1])
+            if row[0] in (SCHEDULE_TOPIC, TIMER_TOPIC)
+            else checked_writer(engine, row[0], row[1])
+        )
+        rows.take(writer, row, wanted.get(number + 1))
+    return rows, record.copies
+
+
+def transaction(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    """Appends, and waits for the promise. An error of that wait is in the answer: the transaction counts."""
+    name = text("id", fields.get("id"))
+    if not _ID.fullmatch(name):
+        raise ValueError(f"id = {name!r}: 16 hexadecimal digits")
+    durability = durability_of(text("durability", fields.get("durability")))
+    check_promise(engine.commit_log.log.group.copies, durability)
+    rows, copies = _rows(engine, name, blob, numbers_in("wanted", fields.get("wanted", {})))
+    claims = {}
+    for row in several("claims", fields.get("claims", [])):
+        number = whole_number("claims", row, 1, len(copies))
+        claims[_claimed(engine, copies[number - 1])] = number
+    commits = commits_of(engine)
+    spans = _spans(engine, state, fields.get("offsets", []))
+    appended = commits.append(name, rows, claims, spans, changes_in(fields))
+    if appended is None:
+        return None, b""
+    commits.remember(name, appended)
+    for topic, queue_id, *_, properties, _body in copies:
+        note_delayed(engine, topic, queue_id, properties)
+    for row, result in zip(copies, appended.results, strict=False):
+        if not result.duplicate:
+            as_waiting(result, delay_of(engine, row[0], row[1], row[5]), None)
+    error = None
+    try:
+        commits.wait(name, appended, durability)
+    except (RocketStoreError, OSError) as met:
+        error = error_fields(met)
+    answer = {"number": appended.number, "end": appended.end_offset, "error": error}
+    return answer, results_text(appended.results)
+
+
+def delay_of(engine: WritingEngine, topic: str, queue_id: int, properties: bytes) -> object:
+    """When a message is due that waits, as a result takes it; None of any other."""
+    if topic == SCHEDULE_TOPIC and queue_id < len(levels := engine.config.delay_level_ms):
+        return SimpleNamespace(due_ms=0, span_ms=levels[queue_id])
+    if topic == TIMER_TOPIC:
+        return SimpleNamespace(due_ms=_due_ms(properties), span_ms=0)
+    return None
+
+
+def _claimed(engine: WritingEngine, row: Row) -> tuple[str, str]:
+    """The unique id of a message, and the topic in which it is the only one."""
+    properties = decode_properties(row[5])
+    waits = row[0] in (SCHEDULE_TOPIC, TIMER_TOPIC)
+    topic = properties.get("REAL_TOPIC", "") if waits else row[0]
+    return engine.unique_ids.claim(topic, properties.get("UNIQ_KEY", ""))
+
+
+def changing(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    name = text("name", fields.get("name"))
+    with changing_of(engine, changes_in(fields)) as now:
+        rows = [] if now is None else now.rows(name)
+    return None, record_text("0" * 16, rows)
