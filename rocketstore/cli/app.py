@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "rebuild": "Rebuild queues and index from the log, in parallel.",
     "recover": "Recover after a crash; exit code 3 when something is lost.",
     "repair": "Mend damage in the log, so that RocketMQ keeps what follows it.",
+    "serve": "Hold a store open for other processes that share it.",
     "ship": "Copy sealed segments to an object store or another directory.",
     "spark": "Jobs on Spark: stats, audit, export, import, compact, replay, rebuild; offsets.",
     "stat": "Positions, topics, queues, sizes, lag.",
@@ -56,6 +57,7 @@ Examples:
   rocketstore recover data/orders
   rocketstore repair --dry-run data/orders
   rocketstore rebuild data/orders
+  rocketstore serve data/orders
   rocketstore ship data/orders s3://lake/orders
   rocketstore trim --dry-run --max-age 7d data/orders
   rocketstore compact --topic profiles data/users data/users-latest

@@ -25,6 +25,7 @@ _READ: Final = "tail, get, query and stat read it"
 #: All advice for commands, by its code.
 WORDS: Final = {
     "close_or_reader": f"close it there; {_READ} meanwhile",
+    "close_or_share": f"close it there; {_READ} meanwhile",
     "create": "ingest would create one",
     "directories": "if the log has several directories, --commit-log-dir has to name all of them",
     "finish_removal": "ingest would finish it and make a new store",

@@ -32,8 +32,10 @@ __all__ = [
     "durability_option",
     "file_options",
     "format_option",
+    "goes_by",
     "index_shape",
     "open_to_read",
+    "rule_options",
     "topic_name",
     "where_option",
 ]
@@ -41,10 +43,12 @@ __all__ = [
 if TYPE_CHECKING:
     _Parameter = click.ParamType[datetime.datetime | int]
     _Span = click.ParamType[datetime.timedelta]
+    _Size = click.ParamType[int]
 else:
-    _Parameter = _Span = click.ParamType  # generic in newer versions only
+    _Parameter = _Span = _Size = click.ParamType  # generic in newer versions only
 
 _SPANS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SIZES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 #: Directories that only a store has; without any of them there is none.
 PARTS_OF_A_STORE = {"commitlog", "consumequeue", "batchconsumequeue", "rocketstore"}
@@ -168,6 +172,20 @@ class Span(_Span):
             self.fail(f"{value!r} is longer than any clock counts", param, ctx)
 
 
+class Size(_Size):
+    """A number of bytes: a whole number and nothing, K, M, G or T."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([0-9]{1,18})([KMGT]?)(?:i?B)?", value)
+        if found is None or not int(found[1]):
+            self.fail(f"{value!r} is no size above 0, such as 50G or 1048576", param, ctx)
+        return int(found[1]) * _SIZES[found[2]]
+
+
 _SHAPE = (
     click.option(
         "--index-slots",
@@ -282,6 +300,43 @@ _SHAPE_IF_GIVEN = (
         help="Entries of a new index file; default: those of the files that are there.",
     ),
 )
+
+_RULE = (
+    click.option("--max-age", type=Span(), help="Messages older than this may go: 12h, 7d, 2w."),
+    click.option("--max-bytes", type=Size(), help="The log may have no more bytes: 50G."),
+    click.option(
+        "--keep-unconsumed-by",
+        multiple=True,
+        metavar="GROUP",
+        help='What this group has not consumed stays; "all": any group. May be given several '
+        "times.",
+    ),
+    click.option("--keep-unshipped", is_flag=True, help="What no archive has stays."),
+)
+
+
+def rule_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a rule of retention, as one argument `rule` for `rocketstore.Retention`."""
+
+    @functools.wraps(function)
+    def gathered(**named: Any) -> Any:
+        names = ("max_age", "max_bytes", "keep_unconsumed_by", "keep_unshipped")
+        rule = {name: named.pop(name) for name in names}
+        groups = rule["keep_unconsumed_by"]
+        if "all" in groups and len(groups) > 1:
+            raise click.UsageError("--keep-unconsumed-by all includes every other group")
+        rule["keep_unconsumed_by"] = "all" if groups == ("all",) else groups or None
+        return function(**named, rule=rule)
+
+    for option in reversed(_RULE):
+        gathered = option(gathered)
+    return gathered
+
+
+def goes_by(rule: dict[str, Any]) -> bool:
+    """Whether anything would leave a log by the options of a rule."""
+    return rule["max_age"] is not None or rule["max_bytes"] is not None
+
 
 allow_stale_crc_option = click.option(
     "--allow-stale-crc",

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from rocketstore import Store, StoreClosedError, StoreReplacedError
+from rocketstore import GuestStoreError, Store, StoreClosedError, StoreReplacedError
 from rocketstore.values import is_system_group, is_system_topic, text
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from rocketstore import Latency, Statistics
+    from rocketstore import GuestFigures, Latency, Statistics
 
 __all__ = ["StoreCollector"]
 
@@ -38,6 +38,9 @@ GAUGES: Final = {
     "messages": "Messages that the queues of a topic hold.",
     "group_lag_messages": "Messages of a topic that a group has not committed; of a queue where it "
     "never did, all.",
+    "guest_in_flight": "Requests of a process that shares the store which its host has not yet "
+    "answered.",
+    "guest_silent_seconds": "Since the host last heard of it.",
     "replication_peers": "Replicas that are connected to a master; of a replica 1 while its master "
     "is.",
     "replication_lag_bytes": "What the disk of a replica lacks of its master's log, of a master by "
@@ -52,6 +55,8 @@ COUNTERS: Final = {
     "put_failures": "Puts that reached the log and were not stored.",
     "reads": "Reads that found messages, and that found none.",
     "read_messages": "Messages that were read.",
+    "guest_put_messages": "Messages that the host has stored for a process that shares the store.",
+    "guest_put_bytes": "Bytes of its requests for them.",
     "replication_connections": "Connections of replication since the store was opened: each one "
     "beyond the first of a peer is a reconnect.",
     "replication_bytes": "Bytes of the log that they carried.",
@@ -194,7 +199,10 @@ class _Samples:
 
     def replication(self, store: Store) -> None:
         """Of an open store that is a master or a replica."""
-        status = store.replication
+        try:
+            status = store.replication
+        except GuestStoreError:
+            return  # its host knows
         if status.protocol is None:
             return
         self.add("replication_peers", len(status.peers))
@@ -237,6 +245,20 @@ class _Samples:
         self.add("read_messages", stats.transferred_messages, "_total")
         self.times("put_seconds", stats.put_latency)
         self.times("flush_seconds", stats.flush_latency)
+        self.guests(stats)
+
+    def guests(self, stats: Statistics) -> None:
+        """One for each pid and name: a process may have opened the store twice, and processes of
+        two containers may be called the same."""
+        named: dict[tuple[int, str], list[GuestFigures]] = {}
+        for one in stats.guests:
+            named.setdefault((one.pid, _shown(one.name)), []).append(one)
+        for (pid, name), same in named.items():
+            labels = {"pid": str(pid), "process": name}
+            self.add("guest_put_messages", sum(one.puts for one in same), "_total", **labels)
+            self.add("guest_put_bytes", sum(one.bytes for one in same), "_total", **labels)
+            self.add("guest_in_flight", sum(one.in_flight for one in same), **labels)
+            self.add("guest_silent_seconds", min(one.heard_s for one in same), **labels)
 
     def times(self, name: str, times: Latency) -> None:
         quantiles = {"0.5": times.p50_ns, "0.99": times.p99_ns, "0.999": times.p999_ns}

@@ -21,7 +21,7 @@ from rocketstore.stats.histogram import (
 )
 from rocketstore.values.public import public
 
-__all__ = ["Rates", "Statistics", "StoreStatistics", "TopicTotals"]
+__all__ = ["GuestFigures", "Rates", "Statistics", "StoreStatistics", "TopicTotals"]
 
 #: Snapshots that are kept, a count; one a second, enough for a rate over 600 s.
 SAMPLES_MAX: Final = 601
@@ -50,6 +50,24 @@ class Rates(NamedTuple):
     over_10_s: float = 0.0
     over_60_s: float = 0.0
     over_600_s: float = 0.0
+
+
+@public
+class GuestFigures(NamedTuple):
+    """A process that shares a store by way of its host, as the host knows it. `docs/several_processes.md`
+    says what a guest is."""
+
+    #: As the guest gives it; in another PID name space it may mean nothing here, or another process.
+    pid: int
+    #: Its command, as the guest gives it.
+    name: str
+    #: Messages that it had stored since it came, and bytes of what it sent for them.
+    puts: int
+    bytes: int
+    #: Requests that the host has taken and not answered yet.
+    in_flight: int
+    #: Since its last request, seconds.
+    heard_s: float
 
 
 class _Sample(NamedTuple):
@@ -98,6 +116,10 @@ class Statistics:
     put_latency: Latency
     flush_latency: Latency
     topics: Mapping[str, TopicTotals] = field(default_factory=dict)
+    #: The process that has the store open for writing; 0 where none is known to have.
+    host_pid: int = 0
+    #: Other processes that share the store, for the host and its guests; a reader sees none.
+    guests: tuple[GuestFigures, ...] = ()
 
     @property
     def put_average_bytes(self) -> float:

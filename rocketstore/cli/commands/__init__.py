@@ -9,6 +9,7 @@ that a program would want as well.
 - Repair: `recover` after a crash, `repair` damage in the log, `rebuild` queues and index.
 - Copy: `ship` sealed segments to an archive; `compact` the latest message of each key into a new
   store. Remove: `trim` the oldest segments.
+- Share: `serve` holds a store open for other processes.
 - Replicate: `follow` keeps a copy of the store of a master; `promote` makes a copy the master.
 - Try: `bench` measures this machine.
 - `spark` runs jobs of `rocketstore.spark`.

@@ -18,7 +18,7 @@ from rocketstore.cli.hints import in_commands
 from rocketstore.cli.output import console, print_rows, size_text, table
 from rocketstore.cli.parameters import STORE, commit_log_dir_option, open_to_read
 from rocketstore.cli.standard_streams import printable
-from rocketstore.tools import offsets_fault
+from rocketstore.tools import guests_of, offsets_fault
 from rocketstore.values import is_system_group, is_system_topic
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ PARTS = ("commitlog", "consumequeue", "index", "rocketstore", "config")
 @commit_log_dir_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def command(store: str, group: str | None, system: bool, commit_log_dir: str, as_json: bool) -> int:
-    """Shows positions, role, topics, queues, sizes, consumer groups and their lag, and what
-    opening found.
+    """Shows positions, role, topics, queues, sizes, consumer groups and their lag, the processes
+    that have the store open for writing, and what opening found.
 
     A group is shown by the offsets that it has stored; one that never committed is not known to a
     store. Exit code 3 where the open found damage or missing segments, a queue has no units of
@@ -117,6 +117,7 @@ def facts(
         "offsets_fault": offsets_fault(path),
         "files": {name: _usage(*_directories(store, path, name)) for name in PARTS},
         "replication": _replication(store),
+        "sharing": _sharing(store, path),
         "segment_bytes": store.config.commit_log_file_size_bytes,
         "recovery": _plain(store.recovery),
     }
@@ -150,6 +151,16 @@ def _replication(store: Store) -> dict[str, Any]:
         return {"role": None, "term": None, "fenced_by": None, "fault": str(error)}
     found = {name: getattr(status, name) for name in ("role", "term", "fenced_by")}
     return {**found, "fault": f"the copy stopped: {status.stopped}" if status.stopped else ""}
+
+
+def _sharing(store: Store, path: Path) -> dict[str, Any]:
+    """The process that has the store, and those that put by way of it; 0 and none where the store is nobody's."""
+    pid = store.stats().host_pid
+    try:
+        guests = [one._asdict() for one in guests_of(path)] if pid else []
+    except OSError:  # of another user
+        guests = []
+    return {"host_pid": pid, "guests": guests}
 
 
 def _queues(store: Store, behind: str) -> tuple[dict[str, list[dict[str, Any]]], str]:
@@ -249,6 +260,19 @@ def _print(path: str, found: dict[str, Any], report: str) -> None:
     role = _role_text(found["replication"])
     if role:
         out.print(f"\n{printable(role)}", soft_wrap=True)
+
+    if found["sharing"]["host_pid"]:
+        out.print(f"\nopen for writing in process {found['sharing']['host_pid']}")
+    if found["sharing"]["guests"]:
+        guests = [
+            [
+                *(printable(one["name"]), str(one["pid"]), f"{one['puts']:,}"),
+                *(size_text(one["bytes"]), f"{one['in_flight']:,}", f"{one['heard_s']:.1f} s"),
+            ]
+            for one in found["sharing"]["guests"]
+        ]
+        figures = ["pid", "messages", "sent", "in flight", "silent for"]
+        print_rows(out, ["guest"], figures, guests)
 
     files = table("files", numbers=["number", "length", "on disk"])
     for name, usage in found["files"].items():
