@@ -22,7 +22,7 @@ from tests.corruption.mutations import Known
 __all__ = ["CALLS", "NO_STORE", "SLOW", "command_faces", "names"]
 
 #: Takes no store, and why.
-NO_STORE: Final = {"bench": "makes stores of its own"}
+NO_STORE: Final = {"bench": "makes stores of its own", "serve": "runs until it is ended"}
 ONE_CORE: Final = ("--master", "local[1]")
 #: Command → the words after it, each of these in turn. `STORE`: the store; `SIDE/…`: a path in a directory
 #: for what the command reads or writes besides; `MASTER`: the address of a sound master of the same history.

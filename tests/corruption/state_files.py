@@ -74,6 +74,7 @@ FILES: Final[dict[str, Any]] = {
     },
     "rocketstore/cut.json": {"version": 1, "at": 1 << 40},
     "rocketstore/group_offsets": [["orders@g", 0, 5, 7]],
+    "rocketstore/host.sock": None,
     "rocketstore/holds.json": {"version": 1, "holds": {"snapshot": 0, "audit": 100}},
     "rocketstore/journal": None,
     f"rocketstore/live/{0:020d}": None,

@@ -15,10 +15,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import rocketstore
+from rocketstore import GuestFigures
 from rocketstore.log.commitlog.running_flags import FlagReason
 from rocketstore.metrics import StoreCollector
 from rocketstore.replication import Master, Replica
-from tests.support.small_store import open_small
+from tests.support.small_store import engine_of, open_small
 from tests.support.waiting import wait_until
 
 Labels = frozenset[tuple[str, str]]
@@ -334,3 +335,23 @@ def test_a_scrape_tells_that_a_copy_stopped(tmp_path: Path) -> None:
                     ["ReplicationError"] if name == "other" else []
                 )
                 assert value(found, "open", store="copy") == 1
+
+
+def test_a_scrape_tells_of_each_process_that_shares_the_store(tmp_path: Path) -> None:
+    """One that opened it twice is one; a name may be anything."""
+    with open_small(tmp_path / "s") as store:
+        assert not any("guest" in name for name in names(scraped({"s": store}), "s"))
+        engine_of(store).guests.figures = lambda: (
+            GuestFigures(7, "web", 3, 300, 1, 0.5),
+            GuestFigures(7, "web", 2, 200, 0, 0.25),
+            GuestFigures(8, "\udcff", 1, 100, 0, 2.0),
+        )
+        found = scraped({"s": store})
+    web = {"store": "s", "pid": "7", "process": "web"}
+    odd = {"store": "s", "pid": "8", "process": "\\udcff"}
+    assert value(found, "guest_put_messages_total", **web) == 5
+    assert value(found, "guest_put_bytes_total", **web) == 500
+    assert value(found, "guest_in_flight", **web) == 1
+    assert value(found, "guest_silent_seconds", **web) == 0.25
+    assert value(found, "guest_put_messages_total", **odd) == 1
+    assert value(found, "open", store="s") == 1

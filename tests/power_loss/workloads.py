@@ -13,6 +13,7 @@ from rocketstore import BackpressureError, DiskFullError, Durability, Retention,
 from rocketstore.services.delay import offsets, timer_table
 from rocketstore.services.delay.service import DelayService
 from tests.power_loss.expectation import BATCH, KEYED, body_of
+from tests.power_loss.oracle import leave
 from tests.support.small_store import engine_of, parts
 
 if TYPE_CHECKING:
@@ -83,8 +84,41 @@ def written_batches(run: Run) -> None:
     _put_batches(run)
 
 
+def guests(run: Run) -> None:
+    """What guests put has the promises of their host; one of them is the host once that is dead."""
+    for _ in range(2):
+        run.open(shared="host")
+        with run.as_guest():
+            _put_as_guest(run)
+        run.close()
+    run.open(shared="host")
+    with run.as_guest(True) as host:
+        _put_as_guest(run)
+        leave(host)
+        _put_as_guest(run)
+    run.open()
+    some(run, 4)
+    run.close()
+
+
+def _put_as_guest(run: Run) -> None:
+    for _ in range(12):
+        topic, queue_id = run.rng.choice((("orders", 0), ("orders", 1), ("bills", 0)))
+        run.put(topic, queue_id, size(run), durability=run.rng.choice((None, "os", "disk")))
+    _put_some_batches(run, 4)
+    for _ in range(3):
+        run.put("in", 0, 40)
+        run.transact([40, 700], group="group0", durability="disk")
+    run.commit("orders", "group1")
+
+
 def _put_batches(run: Run) -> None:
-    for n in range(14):
+    _put_some_batches(run, 14)
+    run.close()
+
+
+def _put_some_batches(run: Run, count: int) -> None:
+    for n in range(count):
         queue_id = n % 2
         count = run.rng.randrange(2, 9)
         number = run.next_number("orders", queue_id, count)
@@ -96,9 +130,8 @@ def _put_batches(run: Run) -> None:
             offsets = [sum(map(len, bodies[:i])) for i in range(count + 1)]
             result = writer.put_columns((offsets, b"".join(bodies)), tags=BATCH[0], keys=BATCH[1])
         run.done("orders", queue_id, result)
-        if n % 5 == 0:
+        if n % 5 == 0 and run.shares is None:
             run.save_checkpoint()
-    run.close()
 
 
 def threads(run: Run) -> None:
@@ -355,6 +388,7 @@ WORKLOADS = {
     "batches in the system": Workload(batches, SYSTEM),
     "written batches": Workload(written_batches, SYSTEM),
     "threads": Workload(threads, SMALL, slow_sync_us=200),
+    "guests": Workload(guests, SMALL),
     "system": Workload(system, SYSTEM),
     "memory": Workload(system, MEMORY),
     "many queues": Workload(many_queues, SMALL),

@@ -6,6 +6,7 @@ Started with the recorder preloaded. Reads jobs from standard input, one JSON ob
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import datetime
 import json
@@ -13,6 +14,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +44,8 @@ class Run:
         self.life = life
         self.clock = ManualClock(1_700_000_000_000)
         self._recorder = ctypes.CDLL(None)
+        #: The host, while a guest puts.
+        self.shares: Store | None = None
 
     # ---- the recorder ----
 
@@ -87,6 +91,15 @@ class Run:
         self.base: Path | None = None  # what was compacted last in this life
         self.timer: str | None = None  # what waits of the last transaction of this life
         return store
+
+    @contextlib.contextmanager
+    def as_guest(self, shared: Literal[True, "guest"] = "guest") -> Iterator[Store]:
+        """A guest of this store puts meanwhile; the host is given, whose files are what is recorded."""
+        self.shares = host = self.store
+        with rocketstore.open(self.root, shared=shared, **self.options) as self.store:
+            yield host
+            self.mark("flushed", end=self.store.flush())
+        self.store, self.shares = host, None
 
     def close(self) -> None:
         end = self.store.end_offset

@@ -79,7 +79,7 @@ def test_after_the_time_the_error_says_how_long_it_was(tmp_path: Path) -> None:
         assert time.process_time() - used < taken_s / 4  # nobody waits by asking all the time
         for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
             assert 0.5 <= error.waited_s <= taken_s < 10
-            assert f", after {error.waited_s:.1f} s of waiting for it; close it" in str(error)
+            assert f", after {error.waited_s:.1f} s of waiting for it; open it with" in str(error)
         with pytest.raises(StoreLockedError) as caught:
             open_small(tmp_path)
         assert caught.value.waited_s == 0

@@ -297,6 +297,7 @@ FILES: Final = {
     "retention": "a history: no offset of it is believed",
     "replication": "tests/replication/protocol/test_epochs.py",
     "live": "files of the log",
+    "host_socket": "reserved",
     "quarantine": "copies of what was cut",
     "tmp": "emptied at each open",
     "journal": "reserved",

@@ -39,7 +39,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("the store that users hold", ("writer", "consumer", "shipping")),
     ("the store that users hold", ("store",)),
     ("work upon an open store", ("services", "completion_port")),
-    ("work upon an open store", ("replication",)),
+    ("work upon an open store", ("replication", "sharing")),
     ("the functions that users call", ("api",)),
     ("tools", ("tools",)),
     ("the package itself", ("__init__",)),

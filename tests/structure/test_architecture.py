@@ -32,7 +32,7 @@ COMMENT_COLUMNS_MAX = 120
 
 C_HEADERS = {"stdint.h", "stddef.h", "stdbool.h", "stdatomic.h", "string.h", "assert.h"}
 C_INTRINSICS = re.compile(r"^(immintrin|x86intrin|[a-z]mmintrin|arm_acle|arm_neon)\.h$")
-C_SYMBOLS = {"memcpy", "memmove", "memset", "memcmp", "__stack_chk_fail"}
+C_SYMBOLS = {"memcpy", "memmove", "memset", "memcmp", "memmem", "__stack_chk_fail"}
 C_FLAGS = ["-std=gnu17", "-O2", "-fvisibility=hidden", "-fno-strict-aliasing"]
 C_FLAGS += ["-fstack-protector-strong", "-DNDEBUG"]
 C_WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]

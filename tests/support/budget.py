@@ -76,6 +76,8 @@ PARTS = (
             Campaign("killed writers", "kills", 102, 40, 24),
             Campaign("killed recoveries", "rounds", 40, 25, 10),
             Campaign("kills of an order service", "kills", 50, 50, 10),
+            Campaign("kills of a shared service", "kills", 25, 25, 5),
+            Campaign("kills of hosts and guests", "kills", 40, 40, 12),
             Campaign("readers beside lives of writers", "lives", 30, 40, 8),
             Campaign("histories of faults", "histories of 30 s", 12, 120, 10),
         ),

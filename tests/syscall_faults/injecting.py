@@ -55,6 +55,10 @@ ERRNO_NAMES: Final = {
     "memfd_create": "EMFILE ENFILE ENOMEM ENOSYS EPERM",
     "futex": "EAGAIN EINTR ETIMEDOUT",
     "signal_event": "EBADF ENOMEM",
+    "send": "ECONNRESET EINTR ENOBUFS ENOMEM EPIPE",
+    "receive": "ECONNRESET EINTR ENOMEM",
+    "shut_down": "ENOTCONN",
+    "give_way": "ENOSYS",
 }
 ERRNOS: Final = {entry: tuple(names.split()) for entry, names in ERRNO_NAMES.items()}
 #: Entries whose failure may have lost bytes of the log.

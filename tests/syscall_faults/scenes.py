@@ -101,6 +101,23 @@ def readers(run: Run) -> None:
     run.close()
 
 
+def shared(run: Run) -> None:
+    """A store that is held for others, and a guest of it."""
+    host = run.open(shared="host")
+    if host is None:
+        return
+    if run.open(shared="guest") is not None:
+        run.put("orders", 6)
+        run.put("orders", 3, "os")
+        run.put_batch("orders", 5)
+        run.read("orders")
+        run.commit("orders", "billing", 4)
+        run.close()
+    run.store = host
+    run.put("orders", 14, size=101)
+    run.close()
+
+
 def wide(run: Run) -> None:
     """More dirty queues than are synced one by one."""
     if (store := run.open()) is not None:
@@ -279,4 +296,5 @@ SCENES: dict[str, Scene] = {
     "retain-disk": Scene(retain, {"durability": "disk"}),
     "compact": Scene(compact, {"durability": "os"}),
     "destroy": Scene(destroy, {"durability": "os"}),
+    **_modes("shared", shared),
 }

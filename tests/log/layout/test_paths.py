@@ -53,6 +53,7 @@ def test_where_everything_lies() -> None:
         "positions": "rocketstore/positions",
         "store_json": "rocketstore/store.json",
         "live": "rocketstore/live",
+        "host_socket": "rocketstore/host.sock",
         "quarantine": "rocketstore/quarantine",
         "recovery": "rocketstore/recovery.json",
         "queue_ends": "rocketstore/queue_ends",
