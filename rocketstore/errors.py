@@ -92,9 +92,7 @@ class ConfigError(RocketStoreError, ValueError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(field, value, allowed)
-        self.field = field
-        self.value = value
-        self.allowed = allowed
+        self.field, self.value, self.allowed = field, value, allowed
 
     def __str__(self) -> str:
         return f"{self.field} = {self.value!r}: {self.allowed}"
@@ -102,24 +100,17 @@ class ConfigError(RocketStoreError, ValueError):
 
 class StoreLockedError(RocketStoreError):
     """A process has the store open for writing, perhaps this very one. `holder` names it, as far
-    as it is known ("": no process has it, and this one only shares stores that others hold), and `remedy` what can be
-    done. `waited_s`: how long an open with `wait_s` has
-    waited for it, in vain; 0 where none waited."""
+    as it is known ("": no process has it, and this one only shares stores that others hold), and
+    `remedy` what can be done. `waited_s`: how long an open with `wait_s` has waited for it, in
+    vain; 0 where none waited."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
     def __init__(
-        self,
-        path: str,
-        holder: str,
-        remedy: str = HINTS["close_or_reader"],
-        waited_s: float = 0.0,
+        self, path: str, holder: str, remedy: str = HINTS["close_or_reader"], waited_s: float = 0.0
     ) -> None:
         super().__init__(path, holder, remedy, *([waited_s] if waited_s else []))
-        self.path = path
-        self.holder = holder
-        self.remedy = remedy
-        self.waited_s = waited_s
+        self.path, self.holder, self.remedy, self.waited_s = path, holder, remedy, waited_s
 
     def __str__(self) -> str:
         waited = f", after {self.waited_s:.1f} s of waiting for it" if self.waited_s else ""
@@ -150,8 +141,7 @@ class StoreReplacedError(RocketStoreError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
+        self.path, self.reason = path, reason
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}; open the store again"
@@ -164,8 +154,7 @@ class BookmarkError(RocketStoreError, ValueError):
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(kind, reason)
-        self.kind = kind
-        self.reason = reason
+        self.kind, self.reason = kind, reason
 
     def __str__(self) -> str:
         return f"bookmark: {self.reason}; a scan without after= begins at the begin of the log"
@@ -257,9 +246,7 @@ class StoreBehindError(ReadFailedError):
 
     def __init__(self, path: str, part: str, reason: str) -> None:
         super().__init__(path, part, reason)
-        self.path = path
-        self.part = part
-        self.reason = reason
+        self.path, self.part, self.reason = path, part, reason
 
     def __str__(self) -> str:
         return (
@@ -316,9 +303,7 @@ class FilterSyntaxError(RocketStoreError, ValueError):
 
     def __init__(self, expression: str, position: int, hint: str) -> None:
         super().__init__(expression, position, hint)
-        self.expression = expression
-        self.position = position
-        self.hint = hint
+        self.expression, self.position, self.hint = expression, position, hint
 
     def __str__(self) -> str:
         text, at = self.expression, self.position
@@ -334,9 +319,7 @@ class CronSyntaxError(RocketStoreError, ValueError):
 
     def __init__(self, expression: str, position: int, hint: str) -> None:
         super().__init__(expression, position, hint)
-        self.expression = expression
-        self.position = position
-        self.hint = hint
+        self.expression, self.position, self.hint = expression, position, hint
 
     def __str__(self) -> str:
         near = "at the end" if self.position >= len(self.expression) else f"at {self.position}"
@@ -372,9 +355,7 @@ class TransactionSettledError(RocketStoreError, ValueError):
 
     def __init__(self, transaction_id: int | str, outcome: str, asked: str) -> None:
         super().__init__(transaction_id, outcome, asked)
-        self.transaction_id = transaction_id
-        self.outcome = outcome
-        self.asked = asked
+        self.transaction_id, self.outcome, self.asked = transaction_id, outcome, asked
 
     def __str__(self) -> str:
         ends = {"commit": "was committed", "rollback": "was rolled back", "unknown": "lost its end"}
@@ -394,10 +375,7 @@ class QueueOffsetMismatchError(RocketStoreError):
 
     def __init__(self, topic: str, queue_id: int, expected: int, actual: int) -> None:
         super().__init__(topic, queue_id, expected, actual)
-        self.topic = topic
-        self.queue_id = queue_id
-        self.expected = expected
-        self.actual = actual
+        self.topic, self.queue_id, self.expected, self.actual = topic, queue_id, expected, actual
 
     def __str__(self) -> str:
         return (
@@ -437,8 +415,7 @@ class CorruptRecordError(RocketStoreError):
 
     def __init__(self, physical_offset: int, reason: str) -> None:
         super().__init__(physical_offset, reason)
-        self.physical_offset = physical_offset
-        self.reason = reason
+        self.physical_offset, self.reason = physical_offset, reason
 
     def __str__(self) -> str:
         meaning = MEANINGS.get(self.reason)
@@ -452,8 +429,7 @@ class DecompressionError(RocketStoreError, ValueError):
 
     def __init__(self, physical_offset: int, reason: str) -> None:
         super().__init__(physical_offset, reason)
-        self.physical_offset = physical_offset
-        self.reason = reason
+        self.physical_offset, self.reason = physical_offset, reason
 
     def __str__(self) -> str:
         return f"body of the record at physical offset {self.physical_offset}: {self.reason}"
@@ -470,9 +446,7 @@ class OffsetOutOfRangeError(RocketStoreError, LookupError):
         self, asked: int, minimum: int, maximum: int, status: str = "OFFSET_OVERFLOW_BADLY"
     ) -> None:
         super().__init__(asked, minimum, maximum, status)
-        self.asked = asked
-        self.minimum = minimum
-        self.maximum = maximum
+        self.asked, self.minimum, self.maximum = asked, minimum, maximum
         self.status = status  # type: ignore[misc]  # the read status of this very call
 
     def __str__(self) -> str:

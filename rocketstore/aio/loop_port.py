@@ -61,7 +61,7 @@ class LoopPort:
         self.native = rocketstore.CompletionPort(store)
         self.native.max_pending = max_in_flight
         self.native.max_pending_bytes = max_in_flight_bytes
-        #: Of a store that another process has.
+        #: Waits for the disk where another process holds the store; None: this one does.
         self._host = HostPromises(store, threads) if self.native.elsewhere else None
         self.closed = False
         #: Consumers that close, or whose task was cancelled: done once the group is given back.
