@@ -5,10 +5,10 @@ files as any reader does, and sends what changes them to the host. Where the hos
 takes the lock, opens the store as a hidden host, and stays a guest of itself.
 
 Read in this order:
-    messages: hellos, calls and errors, as both sides say them.
+    messages: hellos, calls, values and errors, as both sides say them.
     meeting: the socket in the store's directory, its users, and what a fork does to connections.
-    host: the service that listens, and what it knows of each guest; `host_calls`: what guests ask by name, made
-        of `call_values`; `host_commits`: of groups and transactions.
+    host: the service that listens, and what it knows of each guest; `host_calls`: what guests ask by name,
+        with the values of `messages`; `host_commits`: of groups and transactions, with those of `call_values`.
     link: the connections of a guest, and the thread that looks for the next host; `hidden`: the stores that
         this process holds for its guests.
     guest: the engine of a guest; `guest_log`: its log, which is elsewhere. `guest_offsets`: groups,

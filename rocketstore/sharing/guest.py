@@ -34,6 +34,7 @@ from rocketstore.sharing.call_values import SHARED
 from rocketstore.sharing.guest_log import GuestCompletions, GuestLog
 from rocketstore.sharing.guest_offsets import GuestOffsets
 from rocketstore.sharing.guest_puts import GuestChanging, GuestUniqueIds
+from rocketstore.sharing.messages import meant, told
 from rocketstore.stats.histogram import PUT_TIME_BOUNDS_NS
 from rocketstore.stats.statistics import GuestFigures, StoreStatistics
 from rocketstore.store import Store
@@ -164,9 +165,10 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         """
         self.check_open()
         limit_s = (self.limit_ms if limit_ms is None else limit_ms) / 1000
-        (value, shown), data = self._link.call(name, fields, blob, limit_s, again=again)
+        given = {one: told(value) for one, value in fields.items()}
+        (value, shown), data = self._link.call(name, given, blob, limit_s, again=again)
         self.commit_log.shown = max(self.commit_log.shown, shown)
-        return value, data
+        return meant(value), data
 
     def await_next(self, deadline_ns: int, session: int, error: OutcomeUnknownError) -> None:
         """Returns once another host is there, or the same one again, after a call without an answer; raises `error`
@@ -229,7 +231,7 @@ class GuestEngine(FollowingEngine, PuttingEngine):
     # ---- care ----
 
     def configure(self, changes: Mapping[str, Any]) -> StoreConfig:
-        self.call("configure", {"changes": dict(changes)}, again=True)
+        self.call("configure", {"changes": changes}, again=True)
         self._take(self.config.replace(**changes))
         return self.config
 

@@ -62,11 +62,6 @@ class Kept:
         if self.lost is not None:
             raise without_frames(self.lost)
 
-    def take(self, answer: Mapping[str, Any]) -> bool:
-        """What the host says; whether all commits of groups are on the disk."""
-        self.stored = {int(n): at for n, at in answer["stored"].items()}
-        return not answer["unsynced"]
-
     def compare(self, before: Mapping[int, int] | None) -> None:
         """GroupClaimedError where the group has moved on since: another consumer had it meanwhile."""
         now = self.stored or {}
@@ -131,8 +126,8 @@ class GuestOffsets(FollowerOffsets):
 
     def _claim(self, kept: Kept) -> None:
         before = kept.stored
-        answer, _ = self._ask("claim", kept.fields, again=True)
-        self._maybe_unsynced |= not kept.take(answer)
+        (kept.stored, unsynced), _ = self._ask("claim", kept.fields, again=True)
+        self._maybe_unsynced |= unsynced
         kept.compare(before)
 
     def claim_again(self) -> None:
@@ -179,10 +174,9 @@ class GuestOffsets(FollowerOffsets):
         """Asks the host, which looks itself up to where the log has to be on the disk."""
         kept = self.kept(owner, f"{topic}@{group}")
         kept.stored = None  # not known, until it is answered
-        fields = {**kept.fields, "offsets": dict(offsets), "sync": sync}
+        fields = {**kept.fields, "offsets": offsets, "sync": sync}
         try:
-            answer, _ = self._ask("commit", fields, again=True)
+            (kept.stored, self._maybe_unsynced), _ = self._ask("commit", fields, again=True)
         except GroupClaimedError as error:
             kept.lost = without_frames(error)
             raise
-        self._maybe_unsynced = not kept.take(answer)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
+import inspect
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from rocketstore._native.append.put_result import restore_put_result
 from rocketstore._native.format.codec import decode_properties
 from rocketstore._native.put.batch_append import Rows, rows_of
-from rocketstore.errors import (
-    GuestStoreError,
-    MessageRejectedError,
-    OutcomeUnknownError,
-    RocketStoreError,
-)
+from rocketstore.errors import GuestStoreError, OutcomeUnknownError, RocketStoreError
 from rocketstore.services.delay import CancelResult, Delayed, DelayedMessage
-from rocketstore.services.retention.plan import HeldLog, RetentionPlan, SegmentPlan
+from rocketstore.services.delay.delayed_message import timed
 from rocketstore.services.retention.service import StoreRetention
 from rocketstore.services.transactions.commit_records import (
     TOPIC,
@@ -25,32 +23,23 @@ from rocketstore.services.transactions.commit_records import (
 )
 from rocketstore.services.transactions.commits import Appended, Commits
 from rocketstore.services.transactions.reading import Unreadable, messages_from
-from rocketstore.services.transactions.transactions import (
-    OpenTransaction,
-    Transaction,
-    Transactions,
-)
-from rocketstore.sharing.call_values import moment_of, results_in, rule_fields, rule_of
+from rocketstore.services.transactions.transactions import Transaction, Transactions
+from rocketstore.sharing.call_values import results_in
 from rocketstore.sharing.guest_log import deadline_of
-from rocketstore.sharing.messages import error_of
-from rocketstore.values.timestamps import duration_of, timestamp_ms
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Mapping, Sequence
-
-    from typing_extensions import Buffer
 
     from rocketstore._native.append.put_result import PutResult
     from rocketstore.consumer import Consumer
     from rocketstore.consuming.reading import Span
-    from rocketstore.engine.engine import Engine
     from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.queues.delayed_puts import Change
     from rocketstore.log.read.unique_ids import Claim
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.transactions.checks import OnCheck
     from rocketstore.sharing.guest import GuestEngine
-    from rocketstore.values.arguments import Body
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Duration, Timestamp
 
@@ -59,6 +48,34 @@ __all__ = ["KINDS"]
 
 #: Longest wait for a run of retention, which may put messages again and remove many files, ms.
 RUN_MS: Final = 60_000
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def asked(
+    method: Method,
+    *,
+    again: bool = False,
+    limit_ms: int | None = None,
+    as_ours: Callable[[Any, Any], object] = lambda service, found: found,
+) -> Method:
+    """The same method, which the host does. `again`, `limit_ms`: as `GuestEngine.call` has them. `as_ours` makes
+    the result of the service here and of what the host has given."""
+    signature, name = inspect.signature(method), method.__qualname__
+
+    @wraps(method)
+    def ask(self: Any, *args: Any, **named: Any) -> object:
+        given = signature.bind(self, *args, **named).arguments
+        del given["self"]
+        blob = bytes(memoryview(given.pop("body", b"")))
+        found, _ = self._engine.call(name, given, blob, again=again, limit_ms=limit_ms)
+        return as_ours(self, found)
+
+    return cast("Method", ask)
+
+
+def said(engine: Any, name: str) -> Any:
+    """What a property says at the host."""
+    return engine.call(name, {}, again=True)[0]
 
 
 class GuestCommits(Commits):
@@ -88,23 +105,22 @@ class GuestCommits(Commits):
     ) -> Appended | None:
         copies = rows_of(rows)[1:]
         fields = {
-            "id": transaction_id,
+            "transaction_id": transaction_id,
             "durability": durability,
-            "claims": [*claims.values()],
+            "claims": claims.values(),
             "offsets": [self._read(*one, spans) for one, spans in offsets.items()],
-            "changes": [*changes],
+            "changes": changes,
             "wanted": rows.wanted,
         }
         found = self._asked_of_hosts(transaction_id, fields, record_text(transaction_id, copies))
         if not isinstance(found, tuple):
             return found
-        answer, data = found
-        if answer["error"] is not None:
-            self._late[transaction_id] = error_of(answer["error"])
-        self._next = max(self._next, answer["number"] + 1)
+        (number, end, error), data = found
+        if error is not None:
+            self._late[transaction_id] = error
+        self._next = max(self._next, number + 1)
         ids = [decode_properties(row[5]).get("UNIQ_KEY") for row in copies]
-        results = results_in(data, ids) if data else ()
-        return Appended(answer["number"], answer["end"], (), results)
+        return Appended(number, end, (), results_in(data, ids) if data else ())
 
     def _asked_of_hosts(
         self, transaction_id: str, fields: Mapping[str, Any], blob: bytes
@@ -136,21 +152,21 @@ class GuestCommits(Commits):
             "commit() again settles it"
         )
 
-    def _read(self, consumer: Consumer, key: str, spans: Mapping[int, Span]) -> dict[str, Any]:
+    def _read(self, consumer: Consumer, key: str, spans: Mapping[int, Span]) -> list[object]:
         """What the host has to know of a consumer, to check that its group steps over nothing."""
-        cursors, kept = [*consumer._cursors], self._guest.offsets.kept(consumer, key)
+        cursors, kept = consumer._cursors, self._guest.offsets.kept(consumer, key)
         kept.stored = None  # not known, until the group is asked for again
-        return {
-            **kept.fields,
-            "begins": {n: span.begin for n, span in spans.items()},
-            "ends": {n: span.end for n, span in spans.items()},
-            "began": {one.queue_id: one.began for one in cursors},
-            "reset": {one.queue_id: one.reset_to for one in cursors},
-        }
+        return [
+            kept.fields,
+            {n: span.begin for n, span in spans.items()},
+            {n: span.end for n, span in spans.items()},
+            {one.queue_id: one.began for one in cursors},
+            {one.queue_id: one.reset_to for one in cursors},
+        ]
 
     def stored(self, key: str) -> dict[int, int]:
-        found, _ = self._guest.call("stored", {"key": key}, again=True)
-        return {int(queue_id): at for queue_id, at in found.items()}
+        found: dict[int, int] = self._guest.call("stored", {"key": key}, again=True)[0]
+        return found
 
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose host gave no answer. OutcomeUnknownError: it may be committed yet."""
@@ -190,56 +206,19 @@ class GuestTransactions(Transactions):
 
     def __init__(self, engine: WritingEngine) -> None:
         self._engine = engine
-        self._call = cast("GuestEngine", engine).call
+        self._checks = None
 
-    def _prepare(
-        self,
-        topic: str,
-        body: Body,
-        group: str,
-        queue_id: int,
-        given: Mapping[str, str],
-        flag: int,
-        born_time: Timestamp | None,
-        durability: Durability | None,
-    ) -> Transaction:
-        fields = {
-            "topic": topic,
-            "group": group,
-            "queue_id": queue_id,
-            "properties": dict(given),
-            "flag": flag,
-            "born_ms": None if born_time is None else timestamp_ms("born_time", born_time),
-            "durability": durability,
-        }
-        blob = bytes(memoryview(cast("Buffer", body)))
-        (name, unique_id), _ = self._call("prepare", fields, blob)
-        return Transaction(self, name, unique_id)
-
-    def commit(self, transaction_id: int, durability: Durability | None = None) -> int:
-        found = self._settle(transaction_id, "commit", durability)
-        assert isinstance(found, int)
-        return found
-
-    def rollback(self, transaction_id: int, durability: Durability | None = None) -> None:
-        self._settle(transaction_id, "rollback", durability)
-
-    def _settle(self, which: int, want: str, durability: Durability | None) -> object:
-        fields = {"id": which, "want": want, "durability": durability}
-        return self._call("settle", fields, again=True)[0]
-
-    def open(self) -> list[OpenTransaction]:
-        return [
-            OpenTransaction(**one, error=None if error is None else cast("Any", error_of(error)))
-            for one, error in self._listed()["open"]
-        ]
+    prepare = asked(
+        Transactions.prepare, as_ours=lambda service, found: Transaction(service, *found)
+    )
+    commit = asked(Transactions.commit, again=True)
+    rollback = asked(Transactions.rollback, again=True)
+    open = asked(Transactions.open, again=True)
 
     @property
     def errors(self) -> list[Any]:
-        return [error_of(one) for one in self._listed()["errors"]]
-
-    def _listed(self) -> Any:
-        return self._call("open_transactions", {}, again=True)[0]
+        found: list[Any] = said(self._engine, "Transactions.errors")
+        return found
 
     def check_back(
         self,
@@ -254,10 +233,6 @@ class GuestTransactions(Transactions):
             "'rocketstore serve' or shared='host'"
         )
 
-    @property
-    def check_error(self) -> None:
-        return None
-
     def stop(self) -> None:
         """Nothing was begun here."""
 
@@ -268,108 +243,50 @@ class GuestTransactions(Transactions):
 class GuestDelayed(Delayed):
     """What waits is read from the files, as the host has stored it, and changed by the host."""
 
+    _cancel, _reschedule = asked(Delayed.cancel), asked(Delayed.reschedule)
+    repeat = asked(Delayed.repeat)
+
     def _service(self) -> None:
         """The host delivers. What was put before is in the files then."""
         self._reader.source.catch_up()
 
     def cancel(self, message: str | PutResult | DelayedMessage) -> CancelResult:
-        return CancelResult(self._ask("cancel", self._named(message)))
+        return self._cancel(placed(message))
 
     def reschedule(
         self, message: str | PutResult | DelayedMessage, when: Timestamp | datetime.timedelta
     ) -> bool:
-        moment = (
-            moment_of(when) if isinstance(when, datetime.timedelta) else timestamp_ms("when", when)
-        )
-        return bool(self._ask("reschedule", {**self._named(message), "when": moment}))
+        return self._reschedule(placed(message), when)
 
-    def repeat(
-        self,
-        topic: str,
-        body: Body,
-        every: Duration | str,
-        *,
-        unique_id: str | None = None,
-        start: Timestamp | None = None,
-        timezone: str = "UTC",
-        queue_id: int = 0,
-        properties: Mapping[str, str] | None = None,
-    ) -> str:
-        fields = {
-            "topic": topic,
-            "every": every if isinstance(every, str) else moment_of(duration_of("every", every)),
-            "unique_id": unique_id,
-            "start": None if start is None else timestamp_ms("start", start),
-            "timezone": timezone,
-            "queue_id": queue_id,
-            "properties": dict(properties or {}),
-        }
-        return str(self._ask("repeat", fields, bytes(memoryview(cast("Buffer", body)))))
 
-    def _ask(self, name: str, fields: Mapping[str, Any], blob: bytes = b"") -> Any:
-        return cast("GuestEngine", self._engine).call(name, fields, blob)[0]
-
-    @staticmethod
-    def _named(message: object) -> dict[str, object]:
-        if isinstance(message, str) and message:
-            return {"unique_id": message}
-        if isinstance(message, DelayedMessage):
-            if message.level:
-                raise MessageRejectedError(
-                    f"level = {message.level}: a delay level is not cancelled; put with "
-                    "deliver_after"
-                )
-            message = message.message
-        elif not hasattr(message, "physical_offset"):
-            raise TypeError(
-                f"message = {message!r}: expected its id, a PutResult or a DelayedMessage"
-            )
-        place = cast("PutResult", message)
-        return {"at": place.queue_offset, "place": place.physical_offset}
+def placed(message: str | PutResult | DelayedMessage) -> str | PutResult:
+    """What names a message at the host: an id, or a result that has its place and nothing else."""
+    if isinstance(message, str):
+        return message
+    one = timed(message).message if isinstance(message, DelayedMessage) else message
+    if not hasattr(one, "physical_offset"):
+        raise TypeError(f"message = {one!r}: expected its id, a PutResult or a DelayedMessage")
+    at = one.physical_offset
+    return restore_put_result(at, at, 0, one.queue_offset, 0, 1, 0, b"", None)
 
 
 class GuestRetention(StoreRetention):
     """Holds and events are read from the files. The host plans, and removes."""
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
-        self._call = cast("GuestEngine", engine).call
+    plan = asked(StoreRetention.plan)
+    run = asked(StoreRetention.run, limit_ms=RUN_MS)
+    hold = asked(StoreRetention.hold)
+    release = asked(StoreRetention.release)
 
     @property
     def rule(self) -> Retention | None:
-        own = self._ask("rule")[0]
-        return None if own is None else rule_of(own)
+        found: Retention | None = said(self._engine, "StoreRetention.rule")
+        return found
 
     @property
     def last_error(self) -> Exception | None:
-        error = self._ask("rule")[1]
-        return None if error is None else cast("Exception", error_of(error))
-
-    def plan(self, rule: Retention | None = None) -> RetentionPlan:
-        return self._planned("plan", rule)
-
-    def run(self, rule: Retention | None = None) -> RetentionPlan:
-        return self._planned("run", rule)
-
-    def _planned(self, asked: str, rule: Retention | None) -> RetentionPlan:
-        self._engine.check_open()
-        given = None if rule is None else rule_fields(self._checked(rule))
-        found = self._ask(asked, rule=given)
-        found["segments"] = tuple(
-            SegmentPlan(**{**one, "reasons": tuple(one["reasons"])}) for one in found["segments"]
-        )
-        found["held_by"] = tuple(HeldLog(**one) for one in found["held_by"])
-        return RetentionPlan(**{**found, "given_up": tuple(found["given_up"])})
-
-    def _change(self, name: str, at: int | None) -> bool:
-        asked = "release" if at is None else "hold"
-        return bool(self._ask(asked, name=name, offset=at))
-
-    def _ask(self, asked: str, **fields: object) -> Any:
-        again, limit_ms = asked == "rule", RUN_MS if asked == "run" else None
-        return self._call("retention", {"asked": asked, **fields}, again=again, limit_ms=limit_ms)[
-            0
-        ]
+        found: Exception | None = said(self._engine, "StoreRetention.last_error")
+        return found
 
 
 #: The class of a guest in the place of each other.

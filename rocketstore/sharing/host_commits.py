@@ -6,9 +6,9 @@ The calls are those of `host_calls`, which says what they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from rocketstore._native.append.copies import check_promise
 from rocketstore._native.append.put_result import as_waiting
@@ -28,13 +28,11 @@ from rocketstore.services.transactions.commits import commits_of
 from rocketstore.services.transactions.new_copies import changing_of, checked_writer
 from rocketstore.sharing.call_values import (
     MOST_ID,
-    Fields,
     changes_in,
     numbers_in,
     results_text,
     several,
 )
-from rocketstore.sharing.messages import error_fields
 from rocketstore.values.arguments import text, whole_number
 from rocketstore.values.durability import durability_of
 
@@ -44,16 +42,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "Call",
     "GuestClaims",
     "GuestConsumer",
     "changing",
     "claim",
     "commit",
     "delay_of",
-    "moving",
     "note_delayed",
     "release",
+    "stored",
     "transaction",
 ]
 
@@ -61,7 +58,12 @@ __all__ = [
 MOST_CLAIMS: Final = 10_000
 _ID: Final = re.compile("[0-9a-f]{16}")
 
-Answer: TypeAlias = tuple[object, bytes]
+
+class Answer(NamedTuple):
+    """A value with bytes besides."""
+
+    value: object
+    data: bytes
 
 
 class GuestClaims(Protocol):
@@ -69,9 +71,6 @@ class GuestClaims(Protocol):
 
     #: The owners of groups, by the numbers that the guest gave them.
     claims: dict[int, GuestConsumer]
-
-
-Call: TypeAlias = Callable[["WritingEngine", GuestClaims, Fields, bytes], Answer]
 
 
 class GuestConsumer:
@@ -85,16 +84,17 @@ class GuestConsumer:
         self._reading = Reading(cast("Any", ()))
 
 
-def _owner(engine: WritingEngine, state: GuestClaims, fields: Fields) -> GuestConsumer:
+def _owner(
+    state: GuestClaims, claim: object, topic: object, group: object, queue_ids: object
+) -> GuestConsumer:
     """The owner of a claim, which is made where it is not there: a guest names all of it each time, so that the next
     host has it by the first call that needs it.
 
     GroupClaimedError: another consumer has the group."""
-    number = whole_number("claim", fields.get("claim"), 0, MOST_ID)
-    topic, group = text("topic", fields.get("topic")), text("group", fields.get("group"))
-    named = fields.get("queue_ids")
-    if named is not None:
-        each = several("queue_ids", named)
+    number = whole_number("claim", claim, 0, MOST_ID)
+    topic, group, named = text("topic", topic), text("group", group), None
+    if queue_ids is not None:
+        each = several("queue_ids", queue_ids)
         named = tuple(whole_number("queue_ids", one, 0, 2**31 - 1) for one in each)
     if len(state.claims) >= MOST_CLAIMS and number not in state.claims:
         raise BackpressureError(f"claim = {number}: a guest has {MOST_CLAIMS} consumers at most")
@@ -113,41 +113,40 @@ def _positions(engine: WritingEngine, owner: GuestConsumer) -> GroupPositions:
     )
 
 
-def _stored(engine: WritingEngine, owner: GuestConsumer) -> Answer:
-    now = engine.offsets.get(owner.topic, owner.group)
-    return {"stored": now, "unsynced": engine.offsets.unsynced}, b""
+def _stored(engine: WritingEngine, owner: GuestConsumer) -> object:
+    """What the group has stored, and whether any commit may be lost with the power."""
+    return engine.offsets.get(owner.topic, owner.group), engine.offsets.unsynced
 
 
-def claim(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
-    owner = _owner(engine, state, fields)
+def claim(engine: WritingEngine, state: GuestClaims, claim: object, **named: Any) -> object:
+    owner = _owner(state, claim, **named)
     try:
         _positions(engine, owner)
     except BaseException:
-        release(engine, state, fields, blob)
+        release(engine, state, claim)
         raise
     return _stored(engine, owner)
 
 
-def release(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
-    owner = state.claims.pop(whole_number("claim", fields.get("claim"), 0, MOST_ID), None)
+def release(engine: WritingEngine, state: GuestClaims, claim: object) -> None:
+    owner = state.claims.pop(whole_number("claim", claim, 0, MOST_ID), None)
     if owner is not None:
         engine.offsets.release(owner.topic, owner.group, owner)
-    return None, b""
 
 
-def commit(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
-    owner = _owner(engine, state, fields)
-    offsets = numbers_in("offsets", fields.get("offsets"))
-    places = [SimpleNamespace(queue_id=queue_id, committed=None) for queue_id in offsets]
+def commit(
+    engine: WritingEngine, state: GuestClaims, offsets: object, sync: object, **claimed: Any
+) -> object:
+    owner, found = _owner(state, **claimed), numbers_in("offsets", offsets)
+    places = [SimpleNamespace(queue_id=queue_id, committed=None) for queue_id in found]
     _positions(engine, owner).commit(
-        cast("Any", places), engine.reader, offsets, sync=fields.get("sync") is not False
+        cast("Any", places), engine.reader, found, sync=sync is not False
     )
     return _stored(engine, owner)
 
 
-def moving(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
-    key = text("key", fields.get("key"))
-    return commits_of(engine).stored(key), b""
+def stored(engine: WritingEngine, state: GuestClaims, key: object) -> object:
+    return commits_of(engine).stored(text("key", key))
 
 
 # ---- transactions of several messages ----
@@ -173,15 +172,10 @@ def _spans(
     """What a transaction has read, by the owner of the claim, which looks as the consumer did."""
     found: dict[tuple[Any, str], dict[int, Span]] = {}
     for one in several("offsets", given):
-        if not isinstance(one, dict):
-            raise TypeError(f"offsets: expected those of a consumer, not {type(one).__name__}")
-        owner = _owner(engine, state, one)
+        claimed, *read = several("offsets", one, 5)
+        owner = _owner(state, **claimed)
         _positions(engine, owner)
-        begins, ends = numbers_in("begins", one.get("begins")), numbers_in("ends", one.get("ends"))
-        began, reset_to = (
-            numbers_in("began", one.get("began")),
-            numbers_in("reset", one.get("reset")),
-        )
+        begins, ends, began, reset_to = (numbers_in("offsets", each) for each in read)
         if not begins.keys() == ends.keys() <= began.keys() == reset_to.keys():
             raise ValueError(f"offsets of {owner.key}: of other queues than their begins")
         cursors = [SimpleNamespace(queue_id=n, began=began[n], reset_to=reset_to[n]) for n in began]
@@ -210,23 +204,35 @@ def _rows(
     return rows, record.copies
 
 
-def transaction(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+def transaction(
+    engine: WritingEngine,
+    state: GuestClaims,
+    *,
+    transaction_id: object,
+    durability: object,
+    claims: object,
+    offsets: object,
+    changes: object,
+    wanted: object,
+    body: bytes,
+) -> Answer | None:
     """Appends, and waits for the promise. An error of that wait is in the answer: the transaction counts."""
-    name = text("id", fields.get("id"))
+    name = text("transaction_id", transaction_id)
     if not _ID.fullmatch(name):
-        raise ValueError(f"id = {name!r}: 16 hexadecimal digits")
-    durability = durability_of(text("durability", fields.get("durability")))
-    check_promise(engine.commit_log.log.group.copies, durability)
-    rows, copies = _rows(engine, name, blob, numbers_in("wanted", fields.get("wanted", {})))
-    claims = {}
-    for row in several("claims", fields.get("claims", [])):
+        raise ValueError(f"transaction_id = {name!r}: 16 hexadecimal digits")
+    promise = durability_of(durability)
+    check_promise(engine.commit_log.log.group.copies, promise)
+    rows, copies = _rows(engine, name, body, numbers_in("wanted", wanted))
+    claimed = {}
+    for row in several("claims", claims):
         number = whole_number("claims", row, 1, len(copies))
-        claims[_claimed(engine, copies[number - 1])] = number
+        claimed[_claimed(engine, copies[number - 1])] = number
     commits = commits_of(engine)
-    spans = _spans(engine, state, fields.get("offsets", []))
-    appended = commits.append(name, rows, claims, spans, changes_in(fields))
+    appended = commits.append(
+        name, rows, claimed, _spans(engine, state, offsets), changes_in(changes)
+    )
     if appended is None:
-        return None, b""
+        return None
     commits.remember(name, appended)
     for topic, queue_id, *_, properties, _body in copies:
         note_delayed(engine, topic, queue_id, properties)
@@ -235,11 +241,10 @@ def transaction(engine: WritingEngine, state: GuestClaims, fields: Fields, blob:
             as_waiting(result, delay_of(engine, row[0], row[1], row[5]), None)
     error = None
     try:
-        commits.wait(name, appended, durability)
+        commits.wait(name, appended, promise)
     except (RocketStoreError, OSError) as met:
-        error = error_fields(met)
-    answer = {"number": appended.number, "end": appended.end_offset, "error": error}
-    return answer, results_text(appended.results)
+        error = met
+    return Answer((appended.number, appended.end_offset, error), results_text(appended.results))
 
 
 def delay_of(engine: WritingEngine, topic: str, queue_id: int, properties: bytes) -> object:
@@ -259,8 +264,8 @@ def _claimed(engine: WritingEngine, row: Row) -> tuple[str, str]:
     return engine.unique_ids.claim(topic, properties.get("UNIQ_KEY", ""))
 
 
-def changing(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
-    name = text("name", fields.get("name"))
-    with changing_of(engine, changes_in(fields)) as now:
+def changing(engine: WritingEngine, state: GuestClaims, changes: object, name: object) -> Answer:
+    name = text("name", name)
+    with changing_of(engine, changes_in(changes)) as now:
         rows = [] if now is None else now.rows(name)
-    return None, record_text("0" * 16, rows)
+    return Answer(None, record_text("0" * 16, rows))

@@ -1,28 +1,38 @@
-"""What guest and host say to each other in Python: hellos, calls with their answers, and errors.
+"""What guest and host say to each other in Python: hellos, calls with their answers, values and errors.
 
-Each is a short JSON text with its length before it; a call has bytes besides. What comes is weighed before
-it is read, takes no more memory than has arrived, and has to arrive in time.
+Each message is a short JSON text with its length before it; a call has bytes besides. What comes is weighed
+before it is read, takes no more memory than has arrived, and has to arrive in time.
+
+A value of a call or of an answer is what JSON has, or an object with one member, which `FORMS` names.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
 import math
+import operator
 import struct
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from rocketstore import errors
 from rocketstore._native.append.put_result import PutResult, restore_put_result
 from rocketstore.consuming.group_claims import GroupClaimedError
 from rocketstore.consuming.reading import ConsumerBusyError, OffsetGapError
 from rocketstore.errors import RocketStoreError
+from rocketstore.services.delay import CancelResult
+from rocketstore.services.retention.plan import HeldLog, RetentionPlan, SegmentPlan
+from rocketstore.services.retention.rule import Retention
+from rocketstore.services.transactions.transactions import OpenTransaction, Transaction
 from rocketstore.values.bounded_json import LIMITS, parse_json
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
 
 __all__ = [
     "PROTOCOL",
@@ -39,6 +49,7 @@ __all__ = [
     "release",
     "send_call",
     "send_hello",
+    "told",
 ]
 
 #: The number of this protocol. Two processes share a store if they have the same one.
@@ -155,7 +166,7 @@ def _bounded(size: int, most: int) -> int:
 
 
 def _packed(fields: Mapping[str, Any]) -> bytes:
-    text = json.dumps(fields, allow_nan=False, default=_told).encode()
+    text = json.dumps(fields, allow_nan=False).encode()
     _bounded(len(text), JSON_BYTES_MAX)
     return text
 
@@ -209,10 +220,10 @@ def error_fields(error: BaseException, causes: int = CAUSES_MAX) -> dict[str, An
         args = (f"{type(error).__name__}: {error}",)
     fields: dict[str, Any] = {
         "kind": kind.__name__,
-        "args": [_told(one) for one in args[:PARTS_MAX]],
+        "args": [_argument(one) for one in args[:PARTS_MAX]],
         "text": str(error)[:TEXT_MAX],
         "notes": [str(one)[:TEXT_MAX] for one in getattr(error, "__notes__", ())[:PARTS_MAX]],
-        "set": {name: _told(vars(error)[name]) for name in ATTRIBUTES if name in vars(error)},
+        "set": {name: _argument(vars(error)[name]) for name in ATTRIBUTES if name in vars(error)},
     }
     if error.__cause__ is not None and causes:
         fields["cause"] = error_fields(error.__cause__, causes - 1)
@@ -249,26 +260,98 @@ def error_of(fields: object, causes: int = CAUSES_MAX) -> BaseException:
     return made
 
 
-def _told(value: object) -> object:
-    """An argument of an error as JSON has it."""
-    if value is None or isinstance(value, bool) or (type(value) is int and abs(value) < 1 << 64):
+def _argument(value: object) -> object:
+    """An argument of an error, or its text."""
+    if isinstance(value, PutResult):
+        size = sum(len(one) for one in value.__reduce__()[1] if isinstance(one, bytes))
+        return told(value) if size <= RESULT_BYTES_MAX else None
+    if isinstance(value, bytes):
+        return told(value[:RESULT_BYTES_MAX])
+    plain = type(value) is int and abs(value) < 1 << 64
+    if value is None or isinstance(value, bool) or plain:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    if isinstance(value, bytes):
-        return {"bytes": value[:RESULT_BYTES_MAX].hex()}
-    if isinstance(value, PutResult):
-        parts = value.__reduce__()[1]
-        size = sum(len(one) for one in parts if isinstance(one, bytes))
-        return {"put": [_told(one) for one in parts]} if size <= RESULT_BYTES_MAX else None
     return str(value)[:TEXT_MAX]
 
 
-def meant(value: object) -> object:
-    """A value of an answer, or of an error, out of JSON: a PutResult, bytes, a text or a number."""
-    if isinstance(value, dict) and isinstance(data := value.get("bytes"), str):
-        return bytes.fromhex(data)
-    if isinstance(value, dict) and isinstance(parts := value.get("put"), list):
-        fields: list[Any] = [meant(one) for one in parts]
-        return restore_put_result(*fields)
-    return value if not isinstance(value, dict | list) else str(value)[:TEXT_MAX]
+# ---- values ----
+
+
+def told(value: Any) -> object:
+    """A value as JSON has it. TypeError, ValueError: it is of no kind that a call has."""
+    if isinstance(value, BaseException):
+        return {"error": error_fields(value)}
+    for name, (kind, parts, _) in FORMS.items():
+        if isinstance(value, kind):
+            return {name: told(parts(value))}
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    if isinstance(value, SupportsIndex):
+        if abs(number := operator.index(value)) >= 1 << 64:
+            raise ValueError(f"{number:.4g}: it does not fit 64 bits")
+        return number
+    if isinstance(value, Iterable):
+        return [told(one) for one in value]
+    raise TypeError(f"{value!r:.200}: the process that has the store cannot be given it")
+
+
+def meant(value: object, *, given: bool = False) -> Any:
+    """The value that `told` has made JSON of; lists for all that has an order. `given`: by a guest.
+
+    Raises:
+        TypeError, ValueError, ConfigError: there is none.
+    """
+    if isinstance(value, list):
+        return [meant(one, given=given) for one in value]
+    if not isinstance(value, dict):
+        return value
+    name, parts = next(iter(value.items()), ("", None))
+    if len(value) != 1 or name not in (GIVEN if given else {"error", *FORMS}):
+        raise ValueError(f"{value!r:.200}: it is no value")
+    try:
+        return error_of(parts) if name == "error" else FORMS[name][2](meant(parts, given=given))
+    except OverflowError as error:
+        raise ValueError(f"{value!r:.200}: {error}") from None
+
+
+#: The class of a value, what JSON has of one, and what makes it of that.
+_Form = tuple[type[Any], Callable[[Any], object], Callable[[Any], object]]
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+
+
+def _by_fields(kind: type[Any]) -> _Form:
+    """Of a dataclass, whose sequences are tuples."""
+    names = [one.name for one in dataclasses.fields(kind)]
+
+    def made(parts: Any) -> object:
+        found = (tuple(one) if isinstance(one, list) else one for one in parts)
+        return kind(**dict(zip(names, found, strict=True)))
+
+    return kind, attrgetter(*names), made
+
+
+#: What a guest may ask with, besides what JSON has: by its name there.
+GIVEN: Final[dict[str, _Form]] = {
+    "dict": (Mapping, Mapping.items, dict),
+    "set": (frozenset, sorted, frozenset),
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "span": (datetime.timedelta, lambda span: span // _MICROSECOND, lambda n: n * _MICROSECOND),
+    "time": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    "put": (
+        PutResult,
+        lambda put: put.__reduce__()[1],
+        lambda parts: restore_put_result(*parts),
+    ),
+    "Retention": _by_fields(Retention),
+}
+#: What a host answers with, too.
+FORMS: Final[dict[str, _Form]] = {
+    **GIVEN,
+    "cancelled": (CancelResult, str, CancelResult),
+    "prepared": (Transaction, attrgetter("id", "unique_id"), list),
+    **{
+        kind.__name__: _by_fields(kind)
+        for kind in (RetentionPlan, SegmentPlan, HeldLog, OpenTransaction)
+    },
+}

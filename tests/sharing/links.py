@@ -32,7 +32,7 @@ say("closed")
 """
 
 #: A call that changes nothing.
-RULE: Final = {"asked": "rule"}
+RULE: Final = "StoreRetention.rule"
 Become = Callable[[], WritingEngine]
 
 
@@ -60,7 +60,7 @@ def linked(root: Path, take: Become | None = None) -> Iterator[HostLink]:
 
 def asks(link: HostLink, limit_s: float = 60.0) -> int:
     """Asks the host something; the process that has answered."""
-    link.call("retention", RULE, limit_s=limit_s, again=True)
+    link.call(RULE, {}, limit_s=limit_s, again=True)
     return link.host_pid
 
 

@@ -19,7 +19,8 @@ import rocketstore
 from rocketstore.errors import GuestStoreError
 from rocketstore.sharing import host as host_module
 from rocketstore.sharing import messages
-from rocketstore.sharing.host_calls import Call, GuestClaims
+from rocketstore.sharing.host_calls import Call
+from rocketstore.sharing.host_commits import GuestClaims
 from rocketstore.sharing.link import HostLink
 from tests.sharing.served import Served
 from tests.support.forking import in_child

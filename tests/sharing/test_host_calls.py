@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import random
@@ -13,57 +14,63 @@ import pytest
 
 import rocketstore
 from rocketstore import GroupClaimedError, Retention, Store
-from rocketstore.errors import BackpressureError, ConfigError, RocketStoreError
+from rocketstore._native.append.put_result import restore_put_result
+from rocketstore.errors import BackpressureError, RocketStoreError
 from rocketstore.services.transactions.commit_records import record_text
 from rocketstore.sharing import host_commits
-from rocketstore.sharing.call_values import rule_fields, rule_of
 from rocketstore.sharing.host_calls import CALLS
-from rocketstore.sharing.messages import error_fields
+from rocketstore.sharing.messages import FORMS, error_fields, meant, told
 from tests.sharing.guest_tools import State
 from tests.support.small_store import engine_of
 
+HOUR = datetime.timedelta(hours=1)
 NAME = "0123456789abcdef"
 ROW = ("orders", 0, 0, 0, 1_000, b"RS_TRANSACTION\x010123456789abcdef.0\x02", b"body")
 CLAIM = {"claim": 1, "topic": "orders", "group": "g", "queue_ids": None}
-READ = {**CLAIM, "begins": {"0": 0}, "ends": {"0": 1}, "began": {"0": 0}, "reset": {"0": 0}}
+READ: list[Any] = [CLAIM, {0: 0}, {0: 1}, {0: 0}, {0: 0}]
+RESULT = restore_put_result(0, 0, 0, 0, 0, 1, 0, b"", None)
 #: A sound call of each name.
 SOUND: dict[str, tuple[dict[str, Any], bytes]] = {
     "claim": ({**CLAIM, "queue_ids": [0, 1]}, b""),
     "release": ({"claim": 1}, b""),
-    "commit": ({**CLAIM, "offsets": {"0": 1}, "sync": True}, b""),
+    "commit": ({**CLAIM, "offsets": {0: 1}, "sync": True}, b""),
     "stored": ({"key": "orders@g"}, b""),
     "transaction": (
         {
-            "id": NAME,
+            "transaction_id": NAME,
             "durability": "os",
             "claims": [],
             "offsets": [READ],
             "changes": [],
-            "wanted": {"1": 1},
+            "wanted": {1: 1},
         },
         record_text(NAME, [ROW]),
     ),
     "changing": ({"changes": [["U", None, 0]], "name": "n.c"}, b""),
-    "prepare": (
+    "Transactions.prepare": (
         {
             "topic": "orders",
             "group": "g",
             "queue_id": 0,
+            "tags": "t",
+            "keys": ["k"],
             "properties": {"a": "b"},
             "flag": 0,
-            "born_ms": 5,
+            "born_time": 5,
             "durability": "os",
         },
         b"half",
     ),
-    "settle": ({"id": 0, "want": "commit", "durability": None}, b""),
-    "open_transactions": ({}, b""),
-    "cancel": ({"unique_id": "U"}, b""),
-    "reschedule": ({"at": 0, "place": 0, "when": [5]}, b""),
-    "repeat": (
+    "Transactions.commit": ({"transaction_id": 0, "durability": None}, b""),
+    "Transactions.rollback": ({"transaction_id": 0, "durability": None}, b""),
+    "Transactions.open": ({}, b""),
+    "Transactions.errors": ({}, b""),
+    "Delayed.cancel": ({"message": "U"}, b""),
+    "Delayed.reschedule": ({"message": RESULT, "when": HOUR}, b""),
+    "Delayed.repeat": (
         {
             "topic": "beats",
-            "every": [3_600_000_000],
+            "every": HOUR,
             "unique_id": "B",
             "start": None,
             "timezone": "UTC",
@@ -76,16 +83,26 @@ SOUND: dict[str, tuple[dict[str, Any], bytes]] = {
     "trim": ({"before_offset": 0, "before_ms": None}, b""),
     "flush": ({"limit_ms": 1000}, b""),
     "figures": ({}, b""),
-    "retention": (
-        {"asked": "plan", "rule": rule_fields(Retention(max_bytes=1 << 40)), "name": "h"},
-        b"",
-    ),
+    "StoreRetention.rule": ({}, b""),
+    "StoreRetention.last_error": ({}, b""),
+    "StoreRetention.plan": ({"rule": Retention(max_bytes=1 << 40)}, b""),
+    "StoreRetention.run": ({"rule": Retention(max_bytes=1 << 40)}, b""),
+    "StoreRetention.hold": ({"name": "h", "offset": 0}, b""),
+    "StoreRetention.release": ({"name": "h"}, b""),
 }
+PUT: list[Any] = [0, 0, 0, 0, 0, 1, 0, {"bytes": ""}, None, None, None, False, 0, [1]]
 #: What JSON may have in the place of any value.
 WRONG: tuple[object, ...] = (
     *(None, True, -1, 2**63, 10**30, 1.5, float("1e300"), "", "x", "\ud800", "a/../b", "\0"),
     *([], [None], [[]], [-1], [2**64], ["a", "b", "c"], {}, {"a": 1}, {"0": -1}, {"-1": 0}),
     *({"٣": 1}, {"99999999999999": 0}, {"0": "1"}, [[1, 2, 3]], [["U", "no", 0]], [{}], "1" * 5000),
+    *({"dict": [[0, -1]]}, {"dict": [[[], 1]]}, {"dict": 5}, {"dict": [["0", 1]]}, {"dict": [[0]]}),
+    *({"span": 0}, {"span": -(10**18)}, {"span": 10**30}, {"span": "x"}, {"span": 1e300}),
+    *({"time": "9999-12-31T00:00:00+00:00"}, {"time": "0001-01-01"}, {"time": 5}, {"set": [[]]}),
+    *({"put": [2**63, *PUT[1:]]}, {"put": []}, {"put": [-1, 0, 0, -1, *PUT[4:]]}, {"put": PUT}),
+    *({"bytes": "zz"}, {"bytes": "00"}, {"error": {}}, {"error": 5}, {"prepared": [1, 2]}),
+    *({"Retention": [None] * 9}, {"Retention": []}, {"Retention": ["x"] * 9}, {"none": 1}),
+    *({"RetentionPlan": [None] * 8}, {"HeldLog": 7}, {"cancelled": "cancelled"}, {"cancelled": 1}),
 )
 
 
@@ -94,6 +111,14 @@ def host(tmp_path: Path) -> Iterator[Store]:
     with rocketstore.open(tmp_path / "s", durability="os") as store:
         store.writer("orders").put(b"a")
         yield store
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as a guest sends them."""
+    found: dict[str, Any] = json.loads(
+        json.dumps({name: told(one) for name, one in fields.items()})
+    )
+    return found
 
 
 def tried(store: Store, name: str, fields: Mapping[str, Any], blob: bytes) -> object:
@@ -116,8 +141,12 @@ def test_each_call_has_a_sound_one_here() -> None:
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_call_is_answered(host: Store, name: str) -> None:
     fields, blob = SOUND[name]
-    answer = tried(host, name, json.loads(json.dumps(fields)), blob)
-    if name in ("settle", "reschedule"):  # there is nothing of that name
+    answer = tried(host, name, given(fields), blob)
+    if name in (
+        "Transactions.commit",
+        "Transactions.rollback",
+        "Delayed.reschedule",
+    ):  # there is nothing of that name
         assert isinstance(answer, RocketStoreError)
     else:
         assert isinstance(answer, list), answer
@@ -126,7 +155,7 @@ def test_a_sound_call_is_answered(host: Store, name: str) -> None:
 
 @pytest.mark.parametrize("name", SOUND)
 def test_a_field_that_means_nothing_is_an_error_of_that_call(host: Store, name: str) -> None:
-    fields, blob = SOUND[name]
+    fields, blob = given(SOUND[name][0]), SOUND[name][1]
     for field in fields:
         tried(host, name, {n: value for n, value in fields.items() if n != field}, blob)
         for wrong in WRONG:
@@ -153,36 +182,42 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("claim", {"group": "a b"}),
     ("claim", {"queue_ids": [-1]}),
     ("claim", {"queue_ids": list(range(70_000))}),
-    ("commit", {"offsets": {"0": 2}}),
-    ("commit", {"offsets": {"0": 2**63}}),
+    ("claim", {"more": 1}),
+    ("claim", {"engine": 1}),
+    ("claim", {"state": 1}),
+    ("commit", {"offsets": {0: 2}}),
+    ("commit", {"offsets": {0: 2**63}}),
     ("commit", {"offsets": {"x": 1}}),
     ("commit", {"offsets": [1]}),
-    ("transaction", {"id": NAME.upper()}),
-    ("transaction", {"id": "a" * 16}),
+    ("transaction", {"transaction_id": NAME.upper()}),
+    ("transaction", {"transaction_id": "a" * 16}),
+    ("transaction", {"body": b"another"}),
     ("transaction", {"durability": "soon"}),
     ("transaction", {"durability": "replicas(2)"}),
     ("transaction", {"claims": [0]}),
     ("transaction", {"claims": [2]}),
     ("transaction", {"claims": [1]}),
-    ("transaction", {"wanted": {"1": 0}}),
-    ("transaction", {"offsets": [{**READ, "ends": {"0": 1, "1": 1}}]}),
-    ("transaction", {"offsets": [{**READ, "begins": {"0": 1}}]}),
+    ("transaction", {"wanted": {1: 0}}),
+    ("transaction", {"offsets": [[*READ[:2], {0: 1, 1: 1}, *READ[3:]]]}),
+    ("transaction", {"offsets": [[CLAIM, {0: 1}, *READ[2:]]]}),
     ("transaction", {"changes": [["none", None, 0]]}),
-    ("prepare", {"properties": {"DELAY": "1"}}),
-    ("prepare", {"group": ""}),
-    ("prepare", {"queue_id": "0"}),
-    ("prepare", {"flag": 2**40}),
-    ("repeat", {"every": [0]}),
-    ("repeat", {"every": "never"}),
+    ("Transactions.prepare", {"properties": {"DELAY": "1"}}),
+    ("Transactions.prepare", {"group": ""}),
+    ("Transactions.prepare", {"queue_id": "0"}),
+    ("Transactions.prepare", {"flag": 2**40}),
+    ("Transactions.prepare", {"self": 0}),
+    ("Delayed.repeat", {"every": 0}),
+    ("Delayed.repeat", {"every": "never"}),
     ("configure", {"changes": {"index_enabled": False}}),
     ("configure", {"changes": {"no": 1}}),
     ("configure", {"changes": {"flush_interval_ms": "1"}}),
     ("trim", {"before_ms": 5}),
     ("trim", {"before_offset": 10**12}),
-    ("retention", {"rule": {"max_bytes": 0}}),
-    ("retention", {"rule": {"none": 0}}),
-    ("retention", {"asked": "hold", "offset": -1, "rule": None}),
-    ("retention", {"asked": "hold", "offset": 0, "name": "", "rule": None}),
+    ("trim", {"over_holds": True}),
+    ("StoreRetention.plan", {"rule": {"max_bytes": 1}}),
+    ("StoreRetention.run", {"rule": None}),
+    ("StoreRetention.hold", {"offset": -1}),
+    ("StoreRetention.hold", {"name": ""}),
 ]
 
 
@@ -191,8 +226,8 @@ def test_what_is_refused_changes_nothing(host: Store, name: str) -> None:
     fields, blob = SOUND[name]
     before = host.end_offset, host.groups(), host.config, host.retention.holds
     for changed in [one for called, one in REFUSED if called == name]:
-        given = {**fields, **({"wanted": {}} if name == "transaction" else {}), **changed}
-        answer = tried(host, name, given, blob)
+        values = {**fields, **({"wanted": {}} if name == "transaction" else {}), **changed}
+        answer = tried(host, name, given(values), blob)
         assert isinstance(answer, Exception), (changed, answer)
         assert (host.end_offset, host.groups(), host.config, host.retention.holds) == before
     sound(host)
@@ -216,7 +251,7 @@ ROWS: dict[str, bytes] = {
 def test_rows_of_a_transaction_that_are_none(host: Store, kind: str) -> None:
     fields, _ = SOUND["transaction"]
     end = host.end_offset
-    answer = tried(host, "transaction", {**fields, "wanted": {}}, ROWS[kind])
+    answer = tried(host, "transaction", given({**fields, "wanted": {}}), ROWS[kind])
     assert isinstance(answer, RocketStoreError | ValueError | TypeError), answer
     assert host.end_offset == end
     sound(host)
@@ -246,11 +281,11 @@ def test_a_guest_has_so_many_claims(host: Store, monkeypatch: pytest.MonkeyPatch
 
 def test_a_transaction_that_is_sent_twice_counts_once(host: Store) -> None:
     engine, state = engine_of(host), State()
-    fields, blob = SOUND["transaction"]
+    fields, blob = given(SOUND["transaction"][0]), SOUND["transaction"][1]
     one, two = (CALLS["transaction"](engine, state, fields, blob)[0] for _ in range(2))
     assert isinstance(one, list)
-    assert isinstance(two, list)
-    assert (one[0]["number"], one[0]["end"]) == (two[0]["number"], two[0]["end"])
+    assert one == two
+    assert one[0][2] is None
     assert [bytes(m.body) for m in host.consumer("orders")] == [b"a", b"body"]
 
 
@@ -264,16 +299,16 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES, ids=range(len(RULES)))
 def test_a_rule_comes_back_as_it_was(rule: Retention) -> None:
-    assert rule_of(json.loads(json.dumps(rule_fields(rule)))) == rule
+    assert meant(json.loads(json.dumps(told(rule)))) == rule
 
 
 def test_no_rule_is_an_error() -> None:
-    wrong: tuple[object, ...] = (None, [], "all", {"max_age": [None], "x": 1})
-    for given in wrong:
+    good: Any = told(Retention(max_bytes=5))
+    parts: list[Any] = good["Retention"]
+    wrong: tuple[Any, ...] = ([], "all", 5, None, {}, parts[1:], [None, 0, *parts[2:]])
+    for given_ones in wrong:
         with pytest.raises((TypeError, ValueError)):
-            rule_of(given)
-    with pytest.raises(ConfigError):
-        rule_of({"max_bytes": 0})
+            meant({"Retention": given_ones}, given=True)
 
 
 def anything(source: random.Random, depth: int = 3) -> object:
@@ -281,7 +316,9 @@ def anything(source: random.Random, depth: int = 3) -> object:
     if kind == 6:
         return [anything(source, depth - 1) for _ in range(source.randrange(4))]
     if kind == 7:
-        return {str(source.choice((0, "a", "id"))): anything(source, depth - 1) for _ in range(2)}
+        return {str(source.choice((0, "a", "id", *FORMS))): anything(source, depth - 1)}
+    if kind == 8:
+        return {"dict": [[source.choice((0, 1, "a")), anything(source, depth - 1)]]}
     return source.choice((*WRONG, source.randrange(-5, 5), source.getrandbits(70), "orders"))
 
 
@@ -289,10 +326,11 @@ def test_calls_of_anything(host: Store) -> None:
     seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"SEED={seed}")
     source = random.Random(seed)
+    sound_ones = {name: (given(fields), blob) for name, (fields, blob) in SOUND.items()}
     for _ in range(3_000):
         name = source.choice([*SOUND])
-        fields, blob = SOUND[name]
-        given = {
+        fields, blob = sound_ones[name]
+        values = {
             key: anything(source) if source.random() < 0.5 else value
             for key, value in fields.items()
         }
@@ -301,5 +339,5 @@ def test_calls_of_anything(host: Store) -> None:
         elif source.random() < 0.2 and blob:
             at = source.randrange(len(blob))
             blob = blob[:at] + source.randbytes(1) + blob[at + 1 :]
-        tried(host, name, given, blob)
+        tried(host, name, values, blob)
     sound(host)

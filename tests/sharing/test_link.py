@@ -115,9 +115,9 @@ def test_a_host_that_is_stopped_is_not_replaced(
         wait_until(lambda: "stopped" in link.host_state())
         said = f"process {host.pid}.*which is stopped"
         with pytest.raises(OutcomeUnknownError, match=said):
-            link.call("retention", RULE, limit_s=0.2)  # on a connection that is there
+            link.call(RULE, limit_s=0.2)  # on a connection that is there
         with pytest.raises(StoreLockedError, match=said) as caught:
-            link.call("retention", RULE, limit_s=0.2)  # on one that is not taken
+            link.call(RULE, limit_s=0.2)  # on one that is not taken
         assert caught.value.waited_s >= 0.2
         monkeypatch.setattr(opening, "OPEN_S", 0.2)
         with pytest.raises(StoreLockedError, match=said):
@@ -143,10 +143,10 @@ def test_without_a_host_a_call_says_why_not(root: Path) -> None:
             tried.wait(60)
             wait_until(lambda: link._why is not None)
             with pytest.raises(StoreLockedError, match="held by no process") as caught:
-                link.call("retention", RULE, limit_s=0.1)
+                link.call(RULE, limit_s=0.1)
             assert isinstance(caught.value.__cause__, OSError)
             with pytest.raises(StoreLockedError, match="held by no process"):
-                never.call("retention", RULE, limit_s=0.1)
+                never.call(RULE, limit_s=0.1)
             with open_small(root, shared="host"):
                 assert asks(link) == asks(never) == os.getpid()
 
@@ -159,7 +159,7 @@ def test_a_host_that_shares_nothing_is_waited_for(host: OtherProcess, root: Path
             said = plain.line()
             if said == "open":
                 with pytest.raises(StoreLockedError, match=f"locked by.*process {plain.pid}"):
-                    link.call("retention", RULE, limit_s=0.1)
+                    link.call(RULE, limit_s=0.1)
                 plain.kill()
             assert asks(link) == os.getpid()
 
@@ -186,10 +186,10 @@ def test_a_store_that_is_removed_is_not_made_anew(host: OtherProcess, root: Path
         root.rename(root.parent / "moved")
         host.kill()
         with pytest.raises(StoreReplacedError):
-            link.call("retention", RULE, limit_s=60)
+            link.call(RULE, limit_s=60)
         assert not root.exists()
         with open_small(root, shared="host"), pytest.raises(StoreReplacedError):
-            link.call("retention", RULE, limit_s=60)
+            link.call(RULE, limit_s=60)
 
 
 # ---- calls ----
@@ -279,7 +279,7 @@ def test_a_close_ends_those_that_wait(host: OtherProcess, root: Path) -> None:
     host.kill()
     wait_until(lambda: not link._ready)
     waiting = [
-        in_thread(lambda: link.call("retention", RULE)),
+        in_thread(lambda: link.call(RULE)),
         in_thread(lambda: link.await_host(soon())),
     ]
     link.close()
@@ -288,7 +288,7 @@ def test_a_close_ends_those_that_wait(host: OtherProcess, root: Path) -> None:
         assert isinstance(found[0], StoreClosedError)
     link.close()
     with pytest.raises(StoreClosedError):
-        link.call("retention", RULE)
+        link.call(RULE)
 
 
 def test_too_many_calls(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +326,7 @@ def test_a_host_that_cannot_be_told_is_left(answers: Answers) -> None:
     link = HostLink(StoreLayout(answers.root))
 
     def told(link: HostLink) -> None:
-        link.call("retention", RULE)  # before anybody else
+        link.call(RULE)  # before anybody else
         if link.session > 1 and fails.pop(0):
             raise ConnectionResetError("it has ended")
 
@@ -343,7 +343,7 @@ def test_a_child_has_no_link(answers: Answers) -> None:
     with linked(answers.root) as link:
 
         def child() -> None:
-            for call in (lambda: link.call("retention", RULE), lambda: link.await_host(soon())):
+            for call in (lambda: link.call(RULE), lambda: link.await_host(soon())):
                 with pytest.raises(StoreClosedError, match="forked child"):
                     call()
 

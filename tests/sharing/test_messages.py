@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import json
 import pickle
 import random
@@ -10,11 +12,15 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import rocketstore
+from rocketstore import CancelResult, Retention
 from rocketstore._native.append.put_result import restore_put_result
+from rocketstore.services.retention.plan import HeldLog, RetentionPlan, SegmentPlan
+from rocketstore.services.transactions.transactions import OpenTransaction
 from rocketstore.sharing import messages
 from rocketstore.sharing.messages import (
     EndedError,
@@ -23,10 +29,12 @@ from rocketstore.sharing.messages import (
     error_from,
     error_of,
     error_text,
+    meant,
     receive_call,
     receive_hello,
     send_call,
     send_hello,
+    told,
 )
 
 pytestmark = pytest.mark.quick
@@ -189,6 +197,61 @@ def test_random_bytes_are_refused_or_end(rng: random.Random) -> None:
                 fields, blob = receive_call(other, 1000)
                 assert isinstance(fields, dict)
                 assert len(blob) <= 1000
+
+
+# ---- values ----
+
+VALUES: list[Any] = [
+    *(
+        None,
+        True,
+        -1,
+        (1 << 64) - 1,
+        1.5,
+        "schön",
+        "",
+        b"\0\xff",
+        [1, [2, []]],
+        frozenset({"b", "a"}),
+    ),
+    {"a": {0: [1], "b": {}}},
+    datetime.timedelta(days=-1, microseconds=1),
+    datetime.datetime(2026, 1, 2, 3, 4, 5, 6, datetime.UTC),
+    RESULT,
+    Retention(max_age=datetime.timedelta(hours=1), hours={1, 2}, keep_latest_of=["a", "b"]),
+    RetentionPlan(
+        *((SegmentPlan(0, 8, None, True, ("old", "large")),), 0, 8, 0.5, False, ("h",), True),
+        (HeldLog("archives", "never shipped", 0, 8),),
+    ),
+    CancelResult.ABSENT,
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_a_value_arrives_as_it_was(value: Any) -> None:
+    found = meant(json.loads(json.dumps(told(value))))
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_an_error_in_a_value_arrives() -> None:
+    lost = OpenTransaction(0, "", -1, "", "", 0.0, 3, rocketstore.CorruptRecordError(7, "body crc"))
+    (found,) = meant(json.loads(json.dumps(told((lost,)))))
+    assert type(found.error) is rocketstore.CorruptRecordError
+    assert dataclasses.replace(found, error=None) == dataclasses.replace(lost, error=None)
+
+
+@pytest.mark.parametrize("value", [1 << 64, len, [print]], ids=repr)
+def test_what_is_no_value_is_not_sent(value: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        told(value)
+
+
+@pytest.mark.parametrize("value", [CancelResult.ABSENT, OSError(5), VALUES[-2]], ids=repr)
+def test_a_guest_does_not_say_what_only_a_host_says(value: object) -> None:
+    text = told(value)
+    meant(text)
+    with pytest.raises(ValueError, match="no value"):
+        meant(text, given=True)
 
 
 # ---- errors ----

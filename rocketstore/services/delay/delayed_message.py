@@ -27,6 +27,7 @@ __all__ = [
     "delayed",
     "looked_at",
     "message_at",
+    "timed",
 ]
 
 
@@ -124,6 +125,15 @@ def looked_at(
     given = None if message is None else delayed(message, due_ms)
     if given is not None and topic in (None, given.topic) and begin <= due_ms < end:
         yield given
+
+
+def timed(message: DelayedMessage) -> DelayedMessage:
+    """A message with a time of its own. MessageRejectedError: it waits for a delay level."""
+    if message.level:
+        raise MessageRejectedError(
+            f"level = {message.level}: a delay level is not cancelled; put with deliver_after"
+        )
+    return message
 
 
 def message_at(timers: Timers, at: int) -> Message:

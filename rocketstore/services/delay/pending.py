@@ -27,6 +27,7 @@ from rocketstore.services.delay.delayed_message import (
     delayed,
     looked_at,
     message_at,
+    timed,
 )
 from rocketstore.services.delay.offsets import known_progress
 from rocketstore.services.delay.service import DelayService
@@ -414,11 +415,7 @@ def _chosen(timers: Timers, message: object) -> str | int:
     if isinstance(message, str) and message:
         return message
     if isinstance(message, DelayedMessage):
-        if message.level:
-            raise MessageRejectedError(
-                f"level = {message.level}: a delay level is not cancelled; put with deliver_after"
-            )
-        at = message._at
+        at = timed(message)._at
     elif isinstance(message, PutResult):
         at = message.queue_offset
         if timers.queue.physical_offset(at) not in (None, message.physical_offset):

@@ -150,19 +150,6 @@ class Transactions:
         check_group(text("group", group))
         (queue_id,) = queue_ids_of(queue_id, None)
         given = _properties(properties, tags, keys)
-        return self._prepare(topic, body, group, queue_id, given, flag, born_time, durability)
-
-    def _prepare(
-        self,
-        topic: str,
-        body: Body,
-        group: str,
-        queue_id: int,
-        given: Mapping[str, str],
-        flag: int,
-        born_time: Timestamp | None,
-        durability: Durability | None,
-    ) -> Transaction:
         engine, unique_id = self._engine, uuid.uuid4().hex.upper()
         fields = half_properties(given, topic, queue_id, group, unique_id)
         size = memoryview(cast("Buffer", body)).nbytes
