@@ -91,7 +91,7 @@ class GuestEngine(FollowingEngine, PuttingEngine):
     ) -> None:
         """`opened`: with the options that count, of which `own` are not the host's. `ring_bytes`: of
         the host's ring of records; None: it has none."""
-        self._link, self._own = link, own
+        self.link, self._own = link, own
         put_times = Durations(PUT_TIME_BOUNDS_NS)
         states = PutStates(lambda topic, queue_id: 0, wide_topics=opened.config.auto_wide_topic)
         opened = dataclasses.replace(
@@ -106,7 +106,10 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         self.commit_log.log.put_times = put_times
         self.write = GuestParts(
             states,
-            GuestCompletions(),
+            GuestCompletions(
+                *(self.commit_log.log, self.commit_log.positions, self.commit_log.check_waitable),
+                self.config.sync_flush_timeout_ms,
+            ),
             self.config.record_crc,
             None if ring_bytes is None else SimpleNamespace(size=ring_bytes),
         )
@@ -118,16 +121,6 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         follower.own_end = lambda: self.commit_log.own_end
 
     # ---- the host ----
-
-    @property
-    def life(self) -> str:
-        """Of the host that answers now."""
-        return self._link.life
-
-    @property
-    def session(self) -> int:
-        """Of the link."""
-        return self._link.session
 
     def connected(self, link: HostLink) -> None:
         """Called by the link at each host, before anything else goes there."""
@@ -166,17 +159,9 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         self.check_open()
         limit_s = (self.limit_ms if limit_ms is None else limit_ms) / 1000
         given = {one: told(value) for one, value in fields.items()}
-        (value, shown), data = self._link.call(name, given, blob, limit_s, again=again)
+        (value, shown), data = self.link.call(name, given, blob, limit_s, again=again)
         self.commit_log.shown = max(self.commit_log.shown, shown)
         return meant(value), data
-
-    def await_next(self, deadline_ns: int, session: int, error: OutcomeUnknownError) -> None:
-        """Returns once another host is there, or the same one again, after a call without an answer; raises `error`
-        where that does not come in time."""
-        try:
-            self._link.await_host(deadline_ns, ended=session)
-        except StoreLockedError as why:
-            raise error from why
 
     def kind_of(self, kind: type[Any]) -> type[Any]:
         from rocketstore.sharing.guest_services import KINDS
@@ -186,7 +171,7 @@ class GuestEngine(FollowingEngine, PuttingEngine):
     def check_owner(self, call: str) -> None:
         raise GuestStoreError(
             f"{call}: {self.path} is open in another process, which alone can do it "
-            f"({self._link.host_state()}): call it there"
+            f"({self.link.host_state()}): call it there"
         )
 
     # ---- what puts need ----
@@ -197,7 +182,7 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         if self.config.multi_dispatch_enabled and properties.get("INNER_MULTI_DISPATCH"):
             raise GuestStoreError(
                 "INNER_MULTI_DISPATCH: a guest puts no message into further queues; put it in the "
-                f"process that has the store ({self._link.host_state()})"
+                f"process that has the store ({self.link.host_state()})"
             )
         return []
 
@@ -254,7 +239,7 @@ class GuestEngine(FollowingEngine, PuttingEngine):
     def _take_steps(self, steps: Steps, mode: CloseMode) -> None:
         steps.take(self.guests.stop)
         steps.take(self.commit_log.close)
-        steps.take(self._link.close)
+        steps.take(self.link.close)
         super()._take_steps(steps, mode)
 
     def _close(self, mode: CloseMode) -> None:

@@ -10,7 +10,6 @@ from rocketstore._native.append.appender import Log
 from rocketstore._native.append.elsewhere import Elsewhere
 from rocketstore._native.append.put_result import PutResult
 from rocketstore._native.sync.positions import Positions
-from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.engine.tickets import Completions, Ticket
 from rocketstore.errors import OutcomeUnknownError, StoreClosedError
 from rocketstore.sharing.messages import error_from
@@ -159,14 +158,6 @@ class GuestCompletions(Completions):
 
     at_once = True
 
-    def __init__(self) -> None:
-        self.lock = SignalSafeLock("the tickets")
-
-    in_callback = False
-
-    def check_process(self) -> None:
-        """Nothing here waits for a thread."""
-
     def wait(self, result: PutResult, asked: int, timeout_s: Duration | None) -> None:
         """The put has waited."""
 
@@ -175,12 +166,6 @@ class GuestCompletions(Completions):
 
     def watch(self, ticket: Ticket) -> None:
         ticket._complete(None)
-
-    def failure(self, asked: int = 0) -> None:
-        return None
-
-    def close(self) -> None:
-        """No thread was begun."""
 
 
 def deadline_of(limit_ms: float) -> int:

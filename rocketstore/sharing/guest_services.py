@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from rocketstore._native.append.put_result import restore_put_result
 from rocketstore._native.format.codec import decode_properties
 from rocketstore._native.put.batch_append import Rows, rows_of
-from rocketstore.errors import GuestStoreError, OutcomeUnknownError, RocketStoreError
+from rocketstore.errors import (
+    GuestStoreError,
+    OutcomeUnknownError,
+    RocketStoreError,
+    StoreLockedError,
+)
 from rocketstore.services.delay import CancelResult, Delayed, DelayedMessage
 from rocketstore.services.delay.delayed_message import timed
 from rocketstore.services.retention.service import StoreRetention
@@ -132,19 +137,22 @@ class GuestCommits(Commits):
             if (appended := self._in_log(transaction_id)) is not None:
                 return appended
             before = self._asked.get(transaction_id)
-            self._asked[transaction_id], session = guest.life, guest.session
+            self._asked[transaction_id], session = guest.link.life, guest.link.session
             try:
                 found = guest.call("transaction", fields, blob)
             except OutcomeUnknownError as error:
-                guest.await_next(deadline, session, error)
-                continue
+                try:
+                    guest.link.await_host(deadline, ended=session)
+                except StoreLockedError as why:
+                    raise error from why
             except RocketStoreError as error:
-                if before == guest.life:  # which may do yet what it was asked before
+                if before == guest.link.life:  # which may do yet what it was asked before
                     raise self._unknown(transaction_id) from error
                 del self._asked[transaction_id]
                 raise
-            del self._asked[transaction_id]
-            return None if found[0] is None else found
+            else:
+                del self._asked[transaction_id]
+                return None if found[0] is None else found
 
     def _unknown(self, transaction_id: str) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -171,14 +179,14 @@ class GuestCommits(Commits):
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose host gave no answer. OutcomeUnknownError: it may be committed yet."""
         found = self._in_log(transaction_id)
-        if found is None and self._asked.get(transaction_id) == self._guest.life:
+        if found is None and self._asked.get(transaction_id) == self._guest.link.life:
             raise self._unknown(transaction_id)
         self._asked.pop(transaction_id, None)
         return found
 
     def _in_log(self, transaction_id: str) -> Appended | None:
         """What an earlier host has committed before it went. OutcomeUnknownError: it cannot be read."""
-        if self._asked.get(transaction_id, self._guest.life) == self._guest.life:
+        if self._asked.get(transaction_id, self._guest.link.life) == self._guest.link.life:
             return None
         try:
             for message in messages_from(self._engine.reader, TOPIC, 0, self._next):

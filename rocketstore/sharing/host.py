@@ -27,7 +27,7 @@ from rocketstore.log.layout.paths import QUEUE_ID_MAX
 from rocketstore.log.queues.delayed_puts import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketstore.sharing import meeting, messages
 from rocketstore.sharing.host_calls import CALLS, shared_options
-from rocketstore.sharing.host_commits import delay_of, note_delayed
+from rocketstore.sharing.host_commits import delay_of
 from rocketstore.stats.statistics import GuestFigures
 from rocketstore.values.arguments import whole_number
 from rocketstore.values.limits import explained
@@ -124,7 +124,9 @@ class Desk:
 
     def told(self, topic: bytes, queue_id: int, properties: bytes) -> None:
         """A message that waits is in the log."""
-        note_delayed(self._engine, topic.decode(), queue_id, properties)
+        delay = delay_of(self._engine, topic.decode(), queue_id, properties)
+        if delay is not None:
+            delay.note()
 
     def unique_put(
         self,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
@@ -48,7 +50,6 @@ __all__ = [
     "claim",
     "commit",
     "delay_of",
-    "note_delayed",
     "release",
     "stored",
     "transaction",
@@ -152,20 +153,6 @@ def stored(engine: WritingEngine, state: GuestClaims, key: object) -> object:
 # ---- transactions of several messages ----
 
 
-def note_delayed(engine: WritingEngine, topic: str, queue_id: int, properties: bytes) -> None:
-    """A message is in the log that a guest has put into a topic of delays, where it waits."""
-    delays = engine.delayed_puts
-    if topic == TIMER_TOPIC:
-        delays.note_due(_due_ms(properties))
-    elif topic == SCHEDULE_TOPIC:
-        delays.note_level(queue_id)
-
-
-def _due_ms(properties: bytes) -> int:
-    due = decode_properties(properties).get("TIMER_OUT_MS", "")
-    return int(due[:18]) if due.isdecimal() else 0
-
-
 def _spans(
     engine: WritingEngine, state: GuestClaims, given: object
 ) -> dict[tuple[Any, str], dict[int, Span]]:
@@ -234,11 +221,12 @@ def transaction(
     if appended is None:
         return None
     commits.remember(name, appended)
-    for topic, queue_id, *_, properties, _body in copies:
-        note_delayed(engine, topic, queue_id, properties)
-    for row, result in zip(copies, appended.results, strict=False):
-        if not result.duplicate:
-            as_waiting(result, delay_of(engine, row[0], row[1], row[5]), None)
+    for row, result in zip_longest(copies, appended.results):
+        delay = delay_of(engine, row[0], row[1], row[5])
+        if delay is not None:
+            delay.note()
+        if result is not None and not result.duplicate:
+            as_waiting(result, delay, None)
     error = None
     try:
         commits.wait(name, appended, promise)
@@ -247,12 +235,17 @@ def transaction(
     return Answer((appended.number, appended.end_offset, error), results_text(appended.results))
 
 
-def delay_of(engine: WritingEngine, topic: str, queue_id: int, properties: bytes) -> object:
-    """When a message is due that waits, as a result takes it; None of any other."""
+def delay_of(engine: WritingEngine, topic: str, queue_id: int, properties: bytes) -> Any:
+    """When a message is due that waits, as a result takes it; its `note()` tells the service of it. None of any
+    other."""
+    delays = engine.delayed_puts
     if topic == SCHEDULE_TOPIC and queue_id < len(levels := engine.config.delay_level_ms):
-        return SimpleNamespace(due_ms=0, span_ms=levels[queue_id])
+        note = partial(delays.note_level, queue_id)
+        return SimpleNamespace(due_ms=0, span_ms=levels[queue_id], note=note)
     if topic == TIMER_TOPIC:
-        return SimpleNamespace(due_ms=_due_ms(properties), span_ms=0)
+        due = decode_properties(properties).get("TIMER_OUT_MS", "")
+        due_ms = int(due[:18]) if due.isdecimal() else 0
+        return SimpleNamespace(due_ms=due_ms, span_ms=0, note=partial(delays.note_due, due_ms))
     return None
 
 
