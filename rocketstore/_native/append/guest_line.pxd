@@ -41,12 +41,14 @@ cdef class Line:
     cdef int wait(self, pending *me, int64_t deadline) noexcept nogil
     cdef void lead(self, pending *me, int64_t until) noexcept nogil
     cdef bint take_answers(self) noexcept nogil
-    cdef bint make_room(self, size_t size) noexcept nogil
     cdef void forget(self, pending *me) noexcept nogil
     cdef void unlink(self, pending *me) noexcept nogil
     cdef void fail(self) noexcept nogil
     cdef int settle(self) except -1
 
+
+# Memory for `wanted` pieces of a size; False without it.
+cdef bint reserve(void **memory, size_t *room, size_t wanted, size_t size) noexcept nogil
 
 # Polls `receive` for a moment, then sleeps in it: bytes, 0 at the end, or minus an errno. `idle_ns` is how long the
 # polls were in vain lately: a thread that waits longer sleeps at once.

@@ -28,6 +28,18 @@ cdef enum:
     BUFFER_BYTES = 64 << 10
 
 
+cdef bint reserve(void **memory, size_t *room, size_t wanted, size_t size) noexcept nogil:
+    cdef void *more
+    if wanted <= room[0]:
+        return True
+    wanted = max(wanted, 2 * room[0])
+    more = PyMem_RawRealloc(memory[0], wanted * size)
+    if more is NULL:
+        return False
+    memory[0], room[0] = more, wanted
+    return True
+
+
 cdef int64_t receive_awake(int fd, uint8_t *to, size_t room, int64_t *idle_ns) noexcept nogil:
     cdef int64_t found, until
     if idle_ns[0] < SPINS_IN_VAIN_NS:
@@ -136,7 +148,8 @@ cdef class Line:
         """Reads until the answer to `me` is there, the line ends, or a while is over."""
         cdef int64_t found
         while True:
-            if not self.make_room(BUFFER_BYTES):
+            if not reserve(<void **>&self.buffer, &self.room,
+                           max(<size_t>BUFFER_BYTES, self.used + 1), 1):
                 self.fail()
                 return
             found = receive_awake(self.fd, self.buffer + self.used, self.room - self.used,
@@ -187,18 +200,8 @@ cdef class Line:
         memmove(self.buffer, self.buffer + at, self.used - at)
         self.used -= at
         return holds and (self.used < sizeof(rs_answer)
-                          or self.make_room((<rs_answer *>self.buffer).size + BUFFER_BYTES))
-
-    cdef bint make_room(self, size_t size) noexcept nogil:
-        """For `size` bytes in all; False without the memory."""
-        cdef void *more
-        if self.used >= self.room or self.room < size:
-            size = max(size, 2 * self.room)
-            more = PyMem_RawRealloc(self.buffer, size)
-            if more is NULL:
-                return False
-            self.buffer, self.room = <uint8_t *>more, size
-        return True
+                          or reserve(<void **>&self.buffer, &self.room,
+                                     (<rs_answer *>self.buffer).size + BUFFER_BYTES, 1))
 
     cdef void forget(self, pending *me) noexcept nogil:
         """No answer to it is taken from here on. Harmless where it is there."""

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove, memset
 
 from rocketstore._native.append.appender cimport Log
-from rocketstore._native.append.guest_line cimport receive_awake
+from rocketstore._native.append.guest_line cimport receive_awake, reserve
 from rocketstore._native.append.group_commit cimport FAILED
 from rocketstore._native.append.put_result cimport DISK
 from rocketstore._native.format.csrc_atomic cimport rs_load_int, rs_store_int
@@ -24,7 +24,7 @@ from rocketstore._native.format.csrc_peer cimport (
     RS_ERROR_SIZE_MAX, rs_answer, rs_ask, rs_ask_holds,
 )
 from rocketstore._native.os.syscalls cimport outcome, sys
-from rocketstore._native.put.host_puts cimport HostPuts, reserve
+from rocketstore._native.put.host_puts cimport HostPuts
 from rocketstore._native.sync.futex cimport now_ns
 from rocketstore._native.sync.wait_queue cimport WaitQueue
 
@@ -210,14 +210,8 @@ cdef class HostLine:
         self.answers.used += sizeof(rs_answer) + size
         return True
 
-    cdef bint add_error(self, rs_answer *answer) noexcept nogil:
-        cdef bint added = False
+    cdef bint add_error(self, rs_answer *answer) noexcept with gil:
         answer.status = RS_ANSWER_ERROR
-        with gil:
-            added = self.add_text(answer)
-        return added
-
-    cdef bint add_text(self, rs_answer *answer) noexcept:
         try:
             text = self.work.desk.error_text(self.work.failure)[:RS_ERROR_SIZE_MAX]
             return self.add_answer(answer, <const uint8_t *>PyBytes_AS_STRING(text),
@@ -277,7 +271,7 @@ cdef class HostLine:
     cdef bint wait_for_first(self) noexcept nogil:
         """Until all that is wanted of the highest promise is there, or the first time limit is over."""
         cdef int64_t end = 0, deadline = self.wants[0].deadline, patience
-        cdef bint disk = False, failed
+        cdef bint disk = False
         cdef int stirs = rs_load_int(&self.log.group.stirs), found
         cdef size_t i
         for i in range(self.want_count):
@@ -288,9 +282,7 @@ cdef class HostLine:
                 end = max(end, self.wants[i].end)
         if stirs != self.stirs_seen:  # the store may have failed, or ended
             self.stirs_seen = stirs
-            with gil:
-                failed = self.has_failed(False)
-            if failed:
+            if self.has_failed(False):
                 return self.fail_wants()
         patience = max(deadline - now_ns(), <int64_t>0)
         if disk:
@@ -299,14 +291,11 @@ cdef class HostLine:
         else:
             found = self.log.group.wait_for(self.committed, RS_POSITIONS_AT_COMMITTED, end,
                                             patience, deadline, stirs)
-        if found == FAILED:
-            with gil:
-                failed = self.has_failed(True)
-            if failed:
-                return self.fail_wants()
+        if found == FAILED and self.has_failed(True):
+            return self.fail_wants()
         return True
 
-    cdef bint has_failed(self, bint now) noexcept:
+    cdef bint has_failed(self, bint now) noexcept with gil:
         """Whether no promise is met any more, `failure` says why. `now`: a flush failed this moment."""
         try:
             if now:
@@ -329,12 +318,8 @@ cdef class HostLine:
             if i < self.want_count and self.wants[i].at == at:
                 i += 1
                 done = self.add_error(&answer)
-            elif reserve(<void **>&self.answers.bytes, &self.answers.room,
-                         self.answers.used + size, 1):
-                memcpy(self.answers.bytes + self.answers.used, old.bytes + at, size)
-                self.answers.used += size
             else:
-                done = False
+                done = self.add_answer(&answer, old.bytes + at + sizeof(rs_answer), answer.size)
             at += size
         PyMem_RawFree(old.bytes)
         self.want_count = 0
@@ -345,6 +330,5 @@ cdef class HostLine:
     cdef bint check_end(self, const rs_ask *ask) noexcept nogil:
         if ask.end <= rs_position_load(self.log.log.positions, RS_POSITIONS_AT_WROTE):
             return True
-        with gil:
-            self.work.ends_before(ask.end)
+        self.work.ends_before(ask.end)
         return False

@@ -7,10 +7,6 @@ from rocketstore._native.format.csrc cimport (
 )
 from rocketstore._native.format.csrc_peer cimport rs_ask
 
-# Memory for `wanted` pieces of a size; False without it.
-cdef bint reserve(void **memory, size_t *room, size_t wanted, size_t size) noexcept nogil
-
-
 cdef class HostPuts:
     cdef Log log
     cdef object desk
@@ -33,14 +29,13 @@ cdef class HostPuts:
 
     # Appends; False: `failure` says why not all.
     cdef bint put(self, const rs_ask *ask, const uint8_t *bytes) noexcept nogil
-    cdef bint refuse(self, const char *text, size_t at, int64_t value) noexcept nogil
-    cdef void ends_before(self, int64_t end_offset) noexcept
-    cdef void reject(self, const char *text, size_t at, int64_t value) noexcept
+    cdef bint refuse(self, const char *text, size_t at, int64_t value) noexcept with gil
+    cdef void ends_before(self, int64_t end_offset) noexcept with gil
     cdef bint read_frames(self, const uint8_t *bytes, size_t size, size_t count) noexcept nogil
-    cdef rs_queue_entry *new_queue(self, const rs_message *message) noexcept
+    cdef rs_queue_entry *new_queue(self, const rs_message *message) noexcept with gil
     cdef bint append(self, size_t begin, size_t count, bint places) noexcept nogil
-    cdef bint attend(self) noexcept
-    cdef bint prepare(self, rs_status status, append_call *call) noexcept
-    cdef bint put_once(self, bint places) noexcept
+    cdef bint attend(self) noexcept with gil
+    cdef bint prepare(self, rs_status status, append_call *call) noexcept with gil
+    cdef bint put_once(self, bint places) noexcept with gil
     cdef bint tell(self, size_t count) noexcept nogil
-    cdef bint tell_one(self, const rs_message *message) noexcept
+    cdef bint tell_one(self, const rs_message *message) noexcept with gil

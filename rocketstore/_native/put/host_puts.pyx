@@ -5,12 +5,13 @@ a unique id, a delayed message, an error.
 """
 
 cimport cython
-from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawFree
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from rocketstore._native.append.appender cimport Log
 from rocketstore._native.append.guarded_append cimport append_call
+from rocketstore._native.append.guest_line cimport reserve
 from rocketstore._native.append.put_result cimport DISK, OS, PutResult, put_result
 from rocketstore._native.format.codec cimport best_kernel
 from rocketstore._native.format.csrc cimport (
@@ -29,18 +30,6 @@ from rocketstore.errors import MessageRejectedError, QueueOffsetMismatchError
 cdef enum:
     REFUSED_FLAGS = 0xC0  # inner batches and wrapped messages (format.md 2.2)
     TABLE_PLACES = 64
-
-
-cdef bint reserve(void **memory, size_t *room, size_t wanted, size_t size) noexcept nogil:
-    cdef void *more
-    if wanted <= room[0]:
-        return True
-    wanted = max(wanted, 2 * room[0])
-    more = PyMem_RawRealloc(memory[0], wanted * size)
-    if more is NULL:
-        return False
-    memory[0], room[0] = more, wanted
-    return True
 
 
 @cython.final
@@ -64,7 +53,7 @@ cdef class HostPuts:
         memset(&self.appended, 0, sizeof(rs_appended))
         self.stored, self.again, self.due_ms = 0, False, 0
         cdef size_t count = ask.count, done = 0, part
-        cdef bint places = ask.flags & RS_ASK_EXPECTED, once
+        cdef bint places = ask.flags & RS_ASK_EXPECTED
         if not (reserve(<void **>&self.messages, &self.message_room, count, sizeof(rs_message))
                 and reserve(<void **>&self.queues, &self.queue_room, count, sizeof(void *))
                 and reserve(<void **>&self.expected, &self.expected_room, count, 8)
@@ -77,9 +66,7 @@ cdef class HostPuts:
                                 ask.size - (8 * count if places else 0), count):
             return False
         if ask.flags & RS_ASK_UNIQUE:
-            with gil:
-                once = self.put_once(places)
-            if not once:
+            if not self.put_once(places):
                 return False
             done = self.stored = 1
         while done < count:
@@ -97,18 +84,14 @@ cdef class HostPuts:
             self.stored = <uint32_t>done
         return self.again or self.tell(count)
 
-    cdef bint refuse(self, const char *text, size_t at, int64_t value) noexcept nogil:
-        with gil:
-            self.reject(text, at, value)
-        return False
-
-    cdef void ends_before(self, int64_t end_offset) noexcept:
-        self.failure = ValueError(
-            f"end_offset = {end_offset}: the log ends at {self.log.positions.wrote}")
-
-    cdef void reject(self, const char *text, size_t at, int64_t value) noexcept:
+    cdef bint refuse(self, const char *text, size_t at, int64_t value) noexcept with gil:
         what = f"message {at} of the request: {text.decode()} ({value})"
         self.failure = MessageRejectedError(what)
+        return False
+
+    cdef void ends_before(self, int64_t end_offset) noexcept with gil:
+        self.failure = ValueError(
+            f"end_offset = {end_offset}: the log ends at {self.log.positions.wrote}")
 
     cdef bint read_frames(self, const uint8_t *bytes, size_t size, size_t count) noexcept nogil:
         """The messages, and their queues; they point into the request."""
@@ -128,14 +111,13 @@ cdef class HostPuts:
             at += taken
             entry = rs_queue_table_find(&self.table, message.topic, message.queue_id)
             if entry is NULL:
-                with gil:
-                    entry = self.new_queue(message)
+                entry = self.new_queue(message)
                 if entry is NULL:
                     return False
             self.queues[i], self.told[i] = <rs_queue_state *>entry.published, entry.moved
         return at == size or self.refuse("bytes follow the last", count, <int64_t>(size - at))
 
-    cdef rs_queue_entry *new_queue(self, const rs_message *message) noexcept:
+    cdef rs_queue_entry *new_queue(self, const rs_message *message) noexcept with gil:
         """An entry whose `published` is the state of a queue, and `moved` whether the desk wants to hear of its
         messages; NULL: `failure` says why."""
         cdef QueueState state
@@ -159,7 +141,6 @@ cdef class HostPuts:
         """Some of the messages, in one segment, whatever that takes: a roll, blocks, room."""
         cdef append_call call
         cdef rs_status status
-        cdef bint done = True
         memset(&call, 0, sizeof(call))
         call.log, call.message, call.appended = &self.log.log, self.messages + begin, &self.appended
         if count == 1 and not places:
@@ -178,18 +159,15 @@ cdef class HostPuts:
                     self.messages[begin].queue_offset = self.appended.queue_offset
                 if not self.log.visible_when_flushed and not self.log.buffered:
                     self.log.dispatch_signal.notify_c()
+            elif self.prepare(status, &call):
+                continue
             else:
-                with gil:
-                    done = self.prepare(status, &call)
-                if done:
-                    continue
                 return False
             if self.appended.rolled or self.appended.notify or self.log.woken is not None:
-                with gil:
-                    done = self.attend()
-            return done
+                return self.attend()
+            return True
 
-    cdef bint attend(self) noexcept:
+    cdef bint attend(self) noexcept with gil:
         """After an append that rolled, or came to a mark."""
         try:
             self.log.after(&self.appended)
@@ -198,7 +176,7 @@ cdef class HostPuts:
             self.failure = error
             return False
 
-    cdef bint prepare(self, rs_status status, append_call *call) noexcept:
+    cdef bint prepare(self, rs_status status, append_call *call) noexcept with gil:
         """What an append that did not happen needs before it is tried again; False: `failure` says why not."""
         try:
             self.log.ready()
@@ -215,7 +193,7 @@ cdef class HostPuts:
             self.failure = error
         return False
 
-    cdef bint put_once(self, bint places) noexcept:
+    cdef bint put_once(self, bint places) noexcept with gil:
         """One message, unless its topic has one with its unique id."""
         cdef PutResult result
         cdef rs_span unique_id, topic = self.messages.topic
@@ -258,16 +236,12 @@ cdef class HostPuts:
     cdef bint tell(self, size_t count) noexcept nogil:
         """The desk hears of messages that have to wait."""
         cdef size_t i
-        cdef bint done = True
         for i in range(count):
-            if self.told[i]:
-                with gil:
-                    done = self.tell_one(&self.messages[i])
-            if not done:
+            if self.told[i] and not self.tell_one(&self.messages[i]):
                 return False
         return True
 
-    cdef bint tell_one(self, const rs_message *message) noexcept:
+    cdef bint tell_one(self, const rs_message *message) noexcept with gil:
         try:
             self.desk.told((<const char *>message.topic.bytes)[:message.topic.size],
                            message.queue_id,
