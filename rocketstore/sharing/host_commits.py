@@ -236,7 +236,7 @@ def transaction(
 
 
 def delay_of(engine: WritingEngine, topic: str, queue_id: int, properties: bytes) -> Any:
-    """When a message is due that waits, as a result takes it; its `note()` tells the service of it. None of any
+    """When a message is due that waits, as a result takes it; its `note()` wakes the service. None of any
     other."""
     delays = engine.delayed_puts
     if topic == SCHEDULE_TOPIC and queue_id < len(levels := engine.config.delay_level_ms):
