@@ -319,11 +319,13 @@ class HostLink:
             now_ns = time.monotonic_ns()
             if now_ns >= deadline_ns:
                 raise self._without_host(began_ns)
-            last_ns = began_ns + int(LAST_WORDS_S * 1e9)
-            if self._ready and now_ns >= last_ns:
-                self._shut(self.session)
-                last_ns = deadline_ns
-            self._wait(seen, min(deadline_ns, last_ns))
+            until_ns = deadline_ns
+            if self._ready and ended is not None:
+                until_ns = began_ns + int(LAST_WORDS_S * 1e9)
+                if now_ns >= until_ns:
+                    self._shut(ended)
+                    until_ns = deadline_ns
+            self._wait(seen, min(deadline_ns, until_ns))
 
     def _without_host(self, began_ns: int) -> StoreLockedError:
         waited_s = (time.monotonic_ns() - began_ns) / 1e9

@@ -31,6 +31,7 @@ from rocketstore import (
     PutResult,
     RocketStoreError,
     Store,
+    StoreBehindError,
     StoreRecoveringError,
     Writer,
 )
@@ -99,10 +100,11 @@ class Life:
 
     @contextlib.contextmanager
     def though_it_recovers(self) -> Iterator[None]:
-        """On a slow disk a read is told that the next host recovers; the same call works afterwards."""
+        """On a slow machine a read is told that the next host recovers, or is not there yet; the same call works
+        afterwards."""
         try:
             yield
-        except StoreRecoveringError:
+        except (StoreBehindError, StoreRecoveringError):
             self.note("recovering")
 
     # ---- reading ----
@@ -125,14 +127,17 @@ class Life:
         def use(consumer: Consumer) -> None:
             owner = time.monotonic_ns()
             self.note("claimed", owner=owner, at=consumer.positions)
-            for _ in range(rng.randrange(40)):
-                consumer.poll(rng.randrange(1, 40), timeout_s=0.05)
-                asked = time.monotonic_ns()
-                self.note("committing", owner=owner, at=consumer.positions)
-                consumer.commit(durability=rng.choice(("disk", "os")))
-                self.note("committed", owner=owner, asked=asked, at=consumer.positions)
-                if self.stop.is_set():
-                    break
+            try:
+                for _ in range(rng.randrange(40)):
+                    consumer.poll(rng.randrange(1, 40), timeout_s=0.05)
+                    asked = time.monotonic_ns()
+                    self.note("committing", owner=owner, at=consumer.positions)
+                    consumer.commit(durability=rng.choice(("disk", "os")))
+                    self.note("committed", owner=owner, asked=asked, at=consumer.positions)
+                    if self.stop.is_set():
+                        break
+            finally:
+                self.note("releasing", owner=owner)
 
         while not self.stop.is_set():
             self.as_group(store, TOPICS[0], "work", use)

@@ -105,6 +105,12 @@ def test_the_judge_finds_groups_that_jump_and_two_owners() -> None:
     late = [step("committing", 8, 1, 9), step("committed", 9, 1, 9, asked=8)]
     assert faults([*first, *other], store()) == []
     assert "although p5 had the group" in faults([*first, *other, *late], store())[0]
+    soon = [step("committing", 6, 1, 9), step("committed", 8, 1, 9, asked=6)]
+    there = [*first, step("claimed", 5, 5, 5), *soon, step("releasing", 9, 5, 0)]
+    assert "while p5 had the group" in faults(there, store())[0]
+    struck = store()
+    struck.strikes.append((7, 8))
+    assert faults(there, struck) == []
 
 
 def test_an_unknown_outcome_has_its_kill() -> None:
