@@ -65,10 +65,10 @@ class HostLink:
     """The connections of one guest. Any thread may use it."""
 
     def __init__(
-        self, layout: StoreLayout, become: Callable[[], WritingEngine] | None = None
+        self, layout: StoreLayout, become: Callable[[StoreLock | None], WritingEngine] | None = None
     ) -> None:
-        """`become` opens the store for writing and serves guests of it; StoreLockedError at once: another
-        process has it. None: this process never holds the store."""
+        """`become` opens the store for writing, with the lock if it is given, and serves guests of it;
+        StoreLockedError at once: another process has it. None: this process never holds the store."""
         self.layout = layout
         self.guest = uuid.uuid4().hex
         #: Count of connected hosts; each has its own connections.
@@ -92,6 +92,8 @@ class HostLink:
         self._said_pid = 0
         self._why: BaseException | None = None
         self._identity: StoreIdentity | None = None
+        #: The lock of the store, which a host that has closed has given to this guest.
+        self._given: StoreLock | None = None
         self._thread: threading.Thread | None = None
         if become is not None:
             hidden.come(self)
@@ -381,15 +383,17 @@ class HostLink:
                 return
 
     def _await_end(self) -> None:
-        """Of the connection to the host."""
+        """Of the connection to the host. One that closes asks here whether this guest takes the store next, and
+        gives the lock to one that does."""
         main = self._main
         assert main is not None
-        main.settimeout(LOOK_S)
         with contextlib.suppress(OSError), main:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    if not main.recv(1):
-                        return
+            while (said := meeting.receive(main, LOOK_S)) != b"":
+                if isinstance(said, int):
+                    self._given = StoreLock.inherited(self.layout, said)
+                    return
+                if said is not None:
+                    main.send(messages.NO if self._become is None else messages.YES)
                 hidden.close_failed(self.root)
 
     def _find_next(self) -> bool:
@@ -411,14 +415,23 @@ class HostLink:
                     break
             self._changed.wait(seen, pause_ms)
             pause_ms = min(2 * pause_ms, longest_ms)
+        if self._given is not None:
+            self._given.release()
         return False
 
     def _try_next(self) -> bool:
         assert self._identity is not None
         self._identity.check()
-        if self._become is not None and StoreLock.probe(self.layout) is None:
-            with contextlib.suppress(StoreLockedError):
-                hidden.hold(self.root, self._become())
+        given = self._given
+        if self._become is not None and (given or StoreLock.probe(self.layout) is None):
+            self._given = None
+            try:
+                hidden.hold(self.root, self._become(given))
+            except BaseException as error:
+                if given is not None:
+                    given.release()
+                if not isinstance(error, StoreLockedError):
+                    raise
         if not self.connect(HELLO_S):
             return False
         self._tell()

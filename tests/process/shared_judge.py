@@ -211,10 +211,9 @@ def _groups(events: list[Event]) -> Iterator[str]:
 
 def _owners(events: list[Event], strikes: list[tuple[int, int]]) -> Iterator[str]:
     """Nobody commits while another surely has the group: from its claim until it gives it back, its last word, or
-    something happens to a process, as owners claim again at the next host and the first one wins."""
-    ends = sorted(
-        [first for first, _ in strikes] + [e["t"] for e in events if e["e"] == "closing"]
-    )
+    something happens to a process since it asked for it, as owners claim again at the next host and the first one
+    wins."""
+    ends = sorted([first for first, _ in strikes] + [e["t"] for e in events if e["e"] == "closing"])
     last_words = dict[str, int]()
     released = {e["owner"]: e["t"] for e in events if e["e"] == "releasing"}
     for event in events:
@@ -224,7 +223,9 @@ def _owners(events: list[Event], strikes: list[tuple[int, int]]) -> Iterator[str
         begin, owner = claim["t"], claim["owner"]
         end = min(
             released.get(owner, last_words[claim["life"]]),
-            next((moment for moment in ends if moment >= begin), last_words[claim["life"]]),
+            next(
+                (moment for moment in ends if moment >= claim["asked"]), last_words[claim["life"]]
+            ),
         )
         for commit in commits:
             if commit["owner"] != owner and begin < commit["asked"] and commit["t"] < end:
