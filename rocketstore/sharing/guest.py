@@ -120,13 +120,8 @@ class GuestEngine(FollowingEngine, PuttingEngine):
 
     @property
     def life(self) -> str:
-        """Of the host that answers now."""
-        return self._link.life
-
-    @property
-    def session(self) -> int:
-        """Of the link."""
-        return self._link.session
+        """Of the host that answers now, up to whose end readers see the log."""
+        return str(self.commit_log.life)
 
     def connected(self, link: HostLink) -> None:
         """Called by the link at each host, before anything else goes there."""
@@ -168,11 +163,11 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         self.commit_log.shown = max(self.commit_log.shown, shown)
         return value, data
 
-    def await_next(self, deadline_ns: int, session: int, error: OutcomeUnknownError) -> None:
-        """Returns once another host is there, or the same one again, after a call without an answer; raises `error`
-        where that does not come in time."""
+    def await_next(self, deadline_ns: int, error: OutcomeUnknownError) -> None:
+        """Returns once another host is there than the one that `error` is of, or that one again; raises it where none
+        comes in time."""
         try:
-            self._link.await_host(deadline_ns, ended=session)
+            self._link.await_host(deadline_ns, ended=error.asked[1])
         except StoreLockedError as why:
             raise error from why
 

@@ -116,11 +116,13 @@ class GuestCommits(Commits):
             if (appended := self._in_log(transaction_id)) is not None:
                 return appended
             before = self._asked.get(transaction_id)
-            self._asked[transaction_id], session = guest.life, guest.session
+            self._asked[transaction_id] = guest.life
             try:
                 found = guest.call("transaction", fields, blob)
             except OutcomeUnknownError as error:
-                guest.await_next(deadline, session, error)
+                # Another host than the one before, perhaps, which may have gone before it was asked.
+                self._asked[transaction_id] = error.asked[0]
+                guest.await_next(deadline, error)
                 continue
             except RocketStoreError as error:
                 if before == guest.life:  # which may do yet what it was asked before

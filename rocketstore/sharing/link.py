@@ -86,6 +86,7 @@ class HostLink:
         self._changed = EventCount()
         self._ready = self._closing = False
         self._main: socket.socket | None = None
+        #: Connections for calls of the present session.
         self._free: list[socket.socket] = []
         self._calls = 0
         self._maker = 0
@@ -123,12 +124,14 @@ class HostLink:
             if self._closing:
                 raise messages.EndedError("the store is closed")
             hello = self._greet(sock, "guest", limit_s)
-            self.life, self.config = str(hello["life"]), dict(hello["config"])
+            life, self.config = str(hello["life"]), dict(hello["config"])
             self.recovered_end = int(hello["recovered_end"])
             self.max_request_bytes = int(hello["max_request_bytes"])
             self._said_pid = int(hello["pid"])
             self._identity = self._identity or StoreIdentity(self.layout)
-            self.session += 1
+            with self._lock():
+                self.life = life
+                self.session += 1
             return True
         except (TimeoutError, ConnectionError):
             sock.close()
@@ -155,7 +158,7 @@ class HostLink:
 
     def line(self) -> socket.socket:
         """A new connection for puts, which the caller owns. Raises OSError: there is none."""
-        return self._opened("puts", HELLO_S)
+        return self._opened("puts", HELLO_S)[0]
 
     def _tell(self) -> None:
         self._maker = threading.get_ident()
@@ -168,13 +171,13 @@ class HostLink:
         finally:
             self._maker = 0
 
-    def _opened(self, kind: str, limit_s: float) -> socket.socket:
+    def _opened(self, kind: str, limit_s: float) -> tuple[socket.socket, str]:
+        """A connection, and the life of the host, which may be one that the link has not met yet."""
         found = meeting.connect(self.layout)
         if found is None:
             raise ConnectionRefusedError("no process holds the store")
         try:
-            self._greet(found[0], kind, limit_s)
-            return found[0]
+            return found[0], str(self._greet(found[0], kind, limit_s).get("life"))
         except BaseException:
             found[0].close()
             raise
@@ -215,7 +218,7 @@ class HostLink:
         that it is asked again where no answer comes.
 
         Raises:
-            OutcomeUnknownError: no answer has come; it may have been done.
+            OutcomeUnknownError: no answer has come; it may have been done, by the host that it names.
             StoreLockedError: no host is there within the time. BackpressureError: too many calls go on.
             StoreClosedError: this store is closed. Else what the host says.
         """
@@ -231,9 +234,9 @@ class HostLink:
                 session = self.session
                 answer = self._asked(message, blob, deadline_ns, again)
                 if answer is not None:
-                    said, data = answer
+                    said, data, asked = answer
                     if "error" in said:
-                        raise messages.error_of(said["error"])
+                        raise of_host(messages.error_of(said["error"]), asked)
                     return said.get("ok"), data
                 if makes:
                     raise ConnectionResetError("the host has ended")
@@ -258,15 +261,19 @@ class HostLink:
 
     def _asked(
         self, message: Mapping[str, Any], blob: bytes, deadline_ns: int, again: bool
-    ) -> tuple[dict[str, Any], bytes] | None:
-        """The answer of the present host; None: it has not done it, or `again` is meant."""
-        session = self.session
-        try:
+    ) -> tuple[dict[str, Any], bytes, tuple[str, int]] | None:
+        """The answer of a host, with its life and session; None: it has not done it, or `again` is meant."""
+        with self._lock():
+            sock = self._free.pop() if self._free else None
+            life, session = self.life, self.session
+        if sock is None:
+            try:
+                sock, life = self._opened("call", _left_s(deadline_ns))
+            except (ConnectionError, TimeoutError):
+                return None
             with self._lock():
-                sock = self._free.pop() if self._free else None
-            sock = sock or self._opened("call", _left_s(deadline_ns))
-        except (ConnectionError, TimeoutError):
-            return None
+                session = self.session if life == self.life else self.session + 1
+        asked, kept = (life, session), False
         try:
             try:
                 messages.send_call(sock, message, blob, _left_s(deadline_ns))
@@ -279,16 +286,16 @@ class HostLink:
                 late = isinstance(error, TimeoutError)
                 if again and not late:
                     return None
-                raise self.unknown(f"call {message['call']!r}", late=late) from None
+                raise of_host(self.unknown(f"call {message['call']!r}", late=late), asked) from None
             if "again" in said:
                 return None
             with self._lock():
-                if session == self.session and not self._closing:
+                kept = session == self.session and not self._closing
+                if kept:
                     self._free.append(sock)
-                    sock = None
-            return said, data
+            return said, data, asked
         finally:
-            if sock is not None:
+            if not kept:
                 sock.close()
 
     def unknown(self, what: str, *, late: bool) -> OutcomeUnknownError:
@@ -457,6 +464,13 @@ class HostLink:
         self._drop()
         self._shut(self.session)
         self._changed.notify()
+
+
+def of_host(error: BaseException, asked: tuple[str, int]) -> BaseException:
+    """The error, which knows the host that was asked."""
+    if isinstance(error, OutcomeUnknownError):
+        error.asked = asked
+    return error
 
 
 def _left_s(deadline_ns: int) -> float:
