@@ -72,8 +72,9 @@ class GuestCommits(Commits):
         self._writers = {}
         # The commit records before it are none of this process.
         self._next = engine.reader.bounds(TOPIC, 0)[1]
-        #: By the id of a transaction: the life of the host that has not answered.
-        self._asked: dict[str, str] = {}
+        #: By the id of a transaction: the life of the host that has not answered, and the number from which the
+        #: commit record of the transaction is looked for. Those of other threads come between.
+        self._asked: dict[str, tuple[str, int]] = {}
         #: Of transactions that count: what their wait for the disk raised.
         self._late: dict[str, BaseException] = {}
 
@@ -115,13 +116,13 @@ class GuestCommits(Commits):
         while True:
             if (appended := self._in_log(transaction_id)) is not None:
                 return appended
-            before = self._asked.get(transaction_id)
-            self._asked[transaction_id] = guest.life
+            before, first = self._asked.get(transaction_id, ("", self._next))
+            self._asked[transaction_id] = guest.life, first
             try:
                 found = guest.call("transaction", fields, blob)
             except OutcomeUnknownError as error:
                 # Another host than the one before, perhaps, which may have gone before it was asked.
-                self._asked[transaction_id] = error.asked[0]
+                self._asked[transaction_id] = error.asked[0], first
                 guest.await_next(deadline, error)
                 continue
             except RocketStoreError as error:
@@ -157,17 +158,18 @@ class GuestCommits(Commits):
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose host gave no answer. OutcomeUnknownError: it may be committed yet."""
         found = self._in_log(transaction_id)
-        if found is None and self._asked.get(transaction_id) == self._guest.life:
+        if found is None and self._asked.get(transaction_id, ("", 0))[0] == self._guest.life:
             raise self._unknown(transaction_id)
         self._asked.pop(transaction_id, None)
         return found
 
     def _in_log(self, transaction_id: str) -> Appended | None:
         """What an earlier host has committed before it went. OutcomeUnknownError: it cannot be read."""
-        if self._asked.get(transaction_id, self._guest.life) == self._guest.life:
+        life, first = self._asked.get(transaction_id, (self._guest.life, 0))
+        if life == self._guest.life:
             return None
         try:
-            for message in messages_from(self._engine.reader, TOPIC, 0, self._next):
+            for message in messages_from(self._engine.reader, TOPIC, 0, first):
                 record = None if isinstance(message, Unreadable) else commit_record_of(message)
                 if record is not None and record.id == transaction_id:
                     del self._asked[transaction_id]

@@ -326,6 +326,37 @@ def test_a_log_that_cannot_be_read_says_nothing_of_a_commit(
         guest.close()
 
 
+def test_a_commit_without_an_answer_among_those_of_other_threads(tmp_path: Path) -> None:
+    """The host has answered a later one, and dies before it answers the first."""
+    done, goes_on = threading.Event(), threading.Event()
+
+    def wait_and_lose(name: str) -> None:
+        if name == "transaction" and not done.is_set():
+            done.set()
+            goes_on.wait(60)
+            raise OutcomeUnknownError("it has gone")
+
+    host = rocketstore.open(tmp_path / "s")
+    guest, link = guest_of(host)
+    with guest:
+        link.after = wait_and_lose
+        first, second = guest.transaction(), guest.transaction()
+        first.put("orders", b"first")
+        second.put("orders", b"second")
+        thread, found = in_thread(first.commit)
+        done.wait(60)
+        second.commit()
+        link.lose()
+        host.close()
+        with rocketstore.open(tmp_path / "s") as host:
+            link.meet(host)
+            goes_on.set()
+            thread.join()
+            assert found == [None]
+            assert bodies(host) == [b"first", b"second"]
+            link.close()
+
+
 def test_a_host_that_comes_and_goes_while_a_commit_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +388,7 @@ def test_a_host_that_comes_and_goes_while_a_commit_waits(
         thread, found = in_thread(tx.commit)
         link.meet(host, "the second")
         awaits.wait(60)
+        link.lose()
         link.meet(host, "the third")
         thread.join()
         assert found == [None]
