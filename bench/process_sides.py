@@ -42,7 +42,7 @@ def private_kb(pid: int | str = "self") -> int:
     return sum(int(row[1]) for row in rows if row[0].startswith("Private_"))
 
 
-# ---- what a process is told ----
+# ---- what a process measures ----
 
 
 class Doing:
@@ -117,7 +117,7 @@ class Doing:
     def submits(
         self, begin: float, seconds: float, *, threads: int, window: int, size: int
     ) -> Figures:
-        """Each thread has so many tickets in flight."""
+        """Each thread keeps `window` tickets under way."""
         assert self.store is not None
         store, body = self.store, bytes(size)
 

@@ -185,6 +185,8 @@ class OutcomeUnknownError(RocketStoreError):
     message a look at its queue says whether it is there."""
 
     status = "UNKNOWN_ERROR"
+    #: The run of the store in that process, and the number of the session with it, where this package asked.
+    asked = ("", 0)
 
 
 class ReplicaStoreError(StoreReadOnlyError):

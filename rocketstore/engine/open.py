@@ -86,7 +86,7 @@ def open_engine(path: str, mode: str, options: Options) -> Engine:
         layout = preflight(path, mode, options.config, force=options.force)
         index_was_there = layout.index.is_dir()
         return _open_to_read(Request(path, layout, options, "private", None, index_was_there))
-    held: list[StoreLock] = []
+    held: list[StoreLock] = [] if options.lock is None else [options.lock]
     opened: WritingEngine | None = None
     try:
         request = _locked(path, mode, options, held)
@@ -117,7 +117,8 @@ def _locked(path: str, mode: str, options: Options, held: list[StoreLock]) -> Re
         index_was_there = index_was_there and layout.index.is_dir()
         make_directories(layout)
         try:
-            held.append(StoreLock.acquire(layout, retry_ms))
+            if not held:
+                held.append(StoreLock.acquire(layout, retry_ms))
             return Request(path, layout, options, "write", held[0], index_was_there)
         except StoreLockedError as error:
             waited_s = time.monotonic() - began

@@ -34,6 +34,8 @@ class Options:
     wait_s: float = 0.0
     #: Whether one try for the lock is enough: an open that waits for nobody.
     at_once: bool = False
+    #: The lock, where the last holder of the store has given it to this process.
+    lock: StoreLock | None = None
     #: Whether other machines get the log, so that puts can wait for them.
     has_replicas: bool = False
     #: Whether the store copies the log of another machine, so that nobody puts to it.

@@ -122,6 +122,11 @@ class GuestEngine(FollowingEngine, PuttingEngine):
 
     # ---- the host ----
 
+    @property
+    def life(self) -> str:
+        """Of the host that answers now, up to whose end readers see the log."""
+        return str(self.commit_log.life)
+
     def connected(self, link: HostLink) -> None:
         """Called by the link at each host, before anything else goes there."""
         waiting = link.line()
@@ -162,6 +167,14 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         (value, shown), data = self.link.call(name, given, blob, limit_s, again=again)
         self.commit_log.shown = max(self.commit_log.shown, shown)
         return meant(value), data
+
+    def await_next(self, deadline_ns: int, error: OutcomeUnknownError) -> None:
+        """Returns once another host is there than the one that `error` is of, or that one again; raises it where none
+        comes in time."""
+        try:
+            self.link.await_host(deadline_ns, ended=error.asked[1])
+        except StoreLockedError as why:
+            raise error from why
 
     def kind_of(self, kind: type[Any]) -> type[Any]:
         from rocketstore.sharing.guest_services import KINDS

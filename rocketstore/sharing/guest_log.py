@@ -46,8 +46,8 @@ class GuestLog:
         self.elsewhere = self.log.elsewhere = Elsewhere(self, self.positions)
         self.log.start(0, -1, 0)
         self._shown_when_flushed = config.visible_is_flushed
-        #: Of the host that the lines go to.
-        self._life, self._session = "", 0
+        #: Of the host that the lines go to; `life` is its run.
+        self.life, self._session = "", 0
         #: Between these ends of the log puts were lost that a host acknowledged with less than "disk"
         #: before it died. What was put there since is not known from it.
         self.lost = (0, 0)
@@ -57,7 +57,7 @@ class GuestLog:
 
     def connected(self, waiting: socket.socket, quick: socket.socket) -> None:
         """Puts go to the host of the link from here on."""
-        link, begun = self._link, self._life
+        link, begun = self._link, self.life
         life, recovered = link.life, link.recovered_end
         last = self.elsewhere.last_end
         if life != begun:
@@ -72,7 +72,7 @@ class GuestLog:
                 "made with less than durability='disk' may be lost",
                 *(self._path, recovered, last),
             )
-        self._life = life
+        self.life = life  # now that readers know how far it goes
         self.elsewhere.connect(waiting, quick, link.max_request_bytes)
         self._session = link.session
 

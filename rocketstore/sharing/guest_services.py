@@ -16,7 +16,6 @@ from rocketstore.errors import (
     GuestStoreError,
     OutcomeUnknownError,
     RocketStoreError,
-    StoreLockedError,
 )
 from rocketstore.services.delay import CancelResult, Delayed, DelayedMessage
 from rocketstore.services.delay.delayed_message import timed
@@ -94,8 +93,9 @@ class GuestCommits(Commits):
         self._writers = {}
         # The commit records before it are none of this process.
         self._next = engine.reader.bounds(TOPIC, 0)[1]
-        #: By the id of a transaction: the life of the host that has not answered.
-        self._asked: dict[str, str] = {}
+        #: By the id of a transaction: the life of the host that has not answered, and the number from which the
+        #: commit record of the transaction is looked for. Those of other threads come between.
+        self._asked: dict[str, tuple[str, int]] = {}
         #: Of transactions that count: what their wait for the disk raised.
         self._late: dict[str, BaseException] = {}
 
@@ -136,17 +136,17 @@ class GuestCommits(Commits):
         while True:
             if (appended := self._in_log(transaction_id)) is not None:
                 return appended
-            before = self._asked.get(transaction_id)
-            self._asked[transaction_id], session = guest.link.life, guest.link.session
+            before, first = self._asked.get(transaction_id, ("", self._next))
+            self._asked[transaction_id] = guest.life, first
             try:
                 found = guest.call("transaction", fields, blob)
             except OutcomeUnknownError as error:
-                try:
-                    guest.link.await_host(deadline, ended=session)
-                except StoreLockedError as why:
-                    raise error from why
+                # Another host than the one before, perhaps, which may have gone before it was asked.
+                self._asked[transaction_id] = error.asked[0], first
+                guest.await_next(deadline, error)
+                continue
             except RocketStoreError as error:
-                if before == guest.link.life:  # which may do yet what it was asked before
+                if before == guest.life:  # which may do yet what it was asked before
                     raise self._unknown(transaction_id) from error
                 del self._asked[transaction_id]
                 raise
@@ -179,17 +179,18 @@ class GuestCommits(Commits):
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose host gave no answer. OutcomeUnknownError: it may be committed yet."""
         found = self._in_log(transaction_id)
-        if found is None and self._asked.get(transaction_id) == self._guest.link.life:
+        if found is None and self._asked.get(transaction_id, ("", 0))[0] == self._guest.life:
             raise self._unknown(transaction_id)
         self._asked.pop(transaction_id, None)
         return found
 
     def _in_log(self, transaction_id: str) -> Appended | None:
         """What an earlier host has committed before it went. OutcomeUnknownError: it cannot be read."""
-        if self._asked.get(transaction_id, self._guest.link.life) == self._guest.link.life:
+        life, first = self._asked.get(transaction_id, (self._guest.life, 0))
+        if life == self._guest.life:
             return None
         try:
-            for message in messages_from(self._engine.reader, TOPIC, 0, self._next):
+            for message in messages_from(self._engine.reader, TOPIC, 0, first):
                 record = None if isinstance(message, Unreadable) else commit_record_of(message)
                 if record is not None and record.id == transaction_id:
                     del self._asked[transaction_id]

@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketstore._native.append.put_result import as_waiting
@@ -52,6 +53,8 @@ ANSWER_S: Final = 10.0
 #: Longest wait for what goes on when the store closes, or its guest has gone, and for threads to end, seconds.
 STOP_S: Final = 5.0
 LATE_S: Final = 1.0
+#: Longest wait for a guest that says that it takes the store next, seconds: one may be stopped.
+HEIR_S: Final = 0.5
 #: Longest name of a guest, characters.
 NAME_MAX: Final = 200
 #: Between two lines of the log about guests that cannot come, seconds.
@@ -69,6 +72,9 @@ class GuestState:
     guest: str
     pid: int
     name: str
+    #: Its first connection, and what it said there last: whether it takes the store next.
+    first: socket.socket
+    said: bytes = b""
     #: What calls keep for it: owners of groups, by the numbers that the guest gave them.
     claims: dict[int, Any] = dataclasses.field(default_factory=dict)
     connections: dict[socket.socket, threading.Thread] = dataclasses.field(default_factory=dict)
@@ -181,7 +187,8 @@ class Host:
 
     def stop(self) -> None:
         """Calls and puts that have begun are answered, those that have not hear "again". Then the
-        connections end, those of guests that take no answer after some seconds."""
+        connections end, those of guests that take no answer after some seconds. That of a guest which takes the
+        store next goes on, until it has the lock."""
         with self._lock():
             begun, self._ending = self._ending, True
         if begun:
@@ -199,12 +206,32 @@ class Host:
         for thread in threads:
             _ended(thread, deadline)
         # The first connection of a guest comes last: it says that the host is gone.
-        threads = [self._thread, *self._connections.copy().values()]
-        for sock in self._connections.copy():
-            _shut(sock, socket.SHUT_RDWR)
+        heir = self._heir()
+        if heir is not None:
+            self._engine.write.lock.bequeath = partial(_bequeath, heir)
+        threads = [self._thread]
+        for sock, thread in self._connections.copy().items():
+            if sock is not heir:
+                _shut(sock, socket.SHUT_RDWR)
+                threads.append(thread)
         late = [thread.name for thread in threads if not _ended(thread, deadline + LATE_S)]
         if late:  # it finds a store that is closed, as a thread of the program does
             logger.warning("%s: a call goes on, of %s", self._engine.path, ", ".join(late))
+
+    def _heir(self) -> socket.socket | None:
+        """The first connection of a guest that has the store next, if one says in time that it takes it. This
+        process closes it: it is none of its guests."""
+        asked = [one for one in self._guests.copy().values() if one.pid != os.getpid()]
+        for one in asked:
+            with contextlib.suppress(OSError):
+                one.first.send(messages.ASKS, socket.MSG_DONTWAIT)
+        deadline = time.monotonic() + HEIR_S
+        while any(not one.said for one in asked) and time.monotonic() < deadline:
+            seen = self._pause.count
+            if any(one.said == messages.YES for one in asked):
+                break
+            self._pause.wait(seen, PAUSE_MS)
+        return next((one.first for one in asked if one.said == messages.YES), None)
 
     # ---- connections ----
 
@@ -270,8 +297,9 @@ class Host:
             messages.send_hello(sock, self._greeting(), ANSWER_S)
             if kind == "guest":
                 sock.settimeout(None)
-                while sock.recv(1):  # nothing is said here: the end of the guest is the end of it
-                    pass
+                while said := sock.recv(1):  # the end of the guest is the end of it
+                    state.said = said
+                    self._pause.notify()
             elif kind == "call":
                 self._answer_calls(sock, state)
             else:
@@ -305,7 +333,8 @@ class Host:
             if kind == "guest":
                 said = hello.get("pid")
                 name = str(hello.get("name"))[:NAME_MAX]
-                state = GuestState(guest, pid or (said if type(said) is int else 0), name)
+                pid = pid or (said if type(said) is int else 0)
+                state = GuestState(guest, pid, name, sock)
                 self._guests[guest] = state
             elif state is None:
                 raise messages.EndedError("this guest has gone")
@@ -405,6 +434,13 @@ def _close(descriptor: int) -> None:
     if descriptor >= 0:
         with contextlib.suppress(OSError):  # it is closed all the same
             syscalls.close(descriptor)
+
+
+def _bequeath(heir: socket.socket, descriptor: int) -> bool:
+    """Gives the descriptor of the lock to a guest. Nobody else gets the store in between."""
+    given = meeting.give(heir, descriptor)
+    _shut(heir, socket.SHUT_RDWR)
+    return given
 
 
 def _shut(sock: socket.socket, how: int) -> None:

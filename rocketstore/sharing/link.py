@@ -65,10 +65,10 @@ class HostLink:
     """The connections of one guest. Any thread may use it."""
 
     def __init__(
-        self, layout: StoreLayout, become: Callable[[], WritingEngine] | None = None
+        self, layout: StoreLayout, become: Callable[[StoreLock | None], WritingEngine] | None = None
     ) -> None:
-        """`become` opens the store for writing and serves guests of it; StoreLockedError at once: another
-        process has it. None: this process never holds the store."""
+        """`become` opens the store for writing, with the lock if it is given, and serves guests of it;
+        StoreLockedError at once: another process has it. None: this process never holds the store."""
         self.layout = layout
         self.guest = uuid.uuid4().hex
         #: Count of connected hosts; each has its own connections.
@@ -86,12 +86,15 @@ class HostLink:
         self._changed = EventCount()
         self._ready = self._closing = False
         self._main: socket.socket | None = None
+        #: Connections for calls of the present session.
         self._free: list[socket.socket] = []
         self._calls = 0
         self._maker = 0
         self._said_pid = 0
         self._why: BaseException | None = None
         self._identity: StoreIdentity | None = None
+        #: The lock of the store, which a host that has closed has given to this guest.
+        self._given: StoreLock | None = None
         self._thread: threading.Thread | None = None
         if become is not None:
             hidden.come(self)
@@ -121,12 +124,14 @@ class HostLink:
             if self._closing:
                 raise messages.EndedError("the store is closed")
             hello = self._greet(sock, "guest", limit_s)
-            self.life, self.config = str(hello["life"]), dict(hello["config"])
+            life, self.config = str(hello["life"]), dict(hello["config"])
             self.recovered_end = int(hello["recovered_end"])
             self.max_request_bytes = int(hello["max_request_bytes"])
             self._said_pid = int(hello["pid"])
             self._identity = self._identity or StoreIdentity(self.layout)
-            self.session += 1
+            with self._lock():
+                self.life = life
+                self.session += 1
             return True
         except (TimeoutError, ConnectionError):
             sock.close()
@@ -153,7 +158,7 @@ class HostLink:
 
     def line(self) -> socket.socket:
         """A new connection for puts, which the caller owns. Raises OSError: there is none."""
-        return self._opened("puts", HELLO_S)
+        return self._opened("puts", HELLO_S)[0]
 
     def _tell(self) -> None:
         self._maker = threading.get_ident()
@@ -166,13 +171,13 @@ class HostLink:
         finally:
             self._maker = 0
 
-    def _opened(self, kind: str, limit_s: float) -> socket.socket:
+    def _opened(self, kind: str, limit_s: float) -> tuple[socket.socket, str]:
+        """A connection, and the life of the host, which may be one that the link has not met yet."""
         found = meeting.connect(self.layout)
         if found is None:
             raise ConnectionRefusedError("no process holds the store")
         try:
-            self._greet(found[0], kind, limit_s)
-            return found[0]
+            return found[0], str(self._greet(found[0], kind, limit_s).get("life"))
         except BaseException:
             found[0].close()
             raise
@@ -213,7 +218,7 @@ class HostLink:
         that it is asked again where no answer comes.
 
         Raises:
-            OutcomeUnknownError: no answer has come; it may have been done.
+            OutcomeUnknownError: no answer has come; it may have been done, by the host that it names.
             StoreLockedError: no host is there within the time. BackpressureError: too many calls go on.
             StoreClosedError: this store is closed. Else what the host says.
         """
@@ -229,9 +234,9 @@ class HostLink:
                 session = self.session
                 answer = self._asked(message, blob, deadline_ns, again)
                 if answer is not None:
-                    said, data = answer
+                    said, data, asked = answer
                     if "error" in said:
-                        raise messages.error_of(said["error"])
+                        raise of_host(messages.error_of(said["error"]), asked)
                     return said.get("ok"), data
                 if makes:
                     raise ConnectionResetError("the host has ended")
@@ -256,15 +261,19 @@ class HostLink:
 
     def _asked(
         self, message: Mapping[str, Any], blob: bytes, deadline_ns: int, again: bool
-    ) -> tuple[dict[str, Any], bytes] | None:
-        """The answer of the present host; None: it has not done it, or `again` is meant."""
-        session = self.session
-        try:
+    ) -> tuple[dict[str, Any], bytes, tuple[str, int]] | None:
+        """The answer of a host, with its life and session; None: it has not done it, or `again` is meant."""
+        with self._lock():
+            sock = self._free.pop() if self._free else None
+            life, session = self.life, self.session
+        if sock is None:
+            try:
+                sock, life = self._opened("call", _left_s(deadline_ns))
+            except (ConnectionError, TimeoutError):
+                return None
             with self._lock():
-                sock = self._free.pop() if self._free else None
-            sock = sock or self._opened("call", _left_s(deadline_ns))
-        except (ConnectionError, TimeoutError):
-            return None
+                session = self.session if life == self.life else self.session + 1
+        asked, kept = (life, session), False
         try:
             try:
                 messages.send_call(sock, message, blob, _left_s(deadline_ns))
@@ -277,16 +286,16 @@ class HostLink:
                 late = isinstance(error, TimeoutError)
                 if again and not late:
                     return None
-                raise self.unknown(f"call {message['call']!r}", late=late) from None
+                raise of_host(self.unknown(f"call {message['call']!r}", late=late), asked) from None
             if "again" in said:
                 return None
             with self._lock():
-                if session == self.session and not self._closing:
+                kept = session == self.session and not self._closing
+                if kept:
                     self._free.append(sock)
-                    sock = None
-            return said, data
+            return said, data, asked
         finally:
-            if sock is not None:
+            if not kept:
                 sock.close()
 
     def unknown(self, what: str, *, late: bool) -> OutcomeUnknownError:
@@ -319,11 +328,13 @@ class HostLink:
             now_ns = time.monotonic_ns()
             if now_ns >= deadline_ns:
                 raise self._without_host(began_ns)
-            last_ns = began_ns + int(LAST_WORDS_S * 1e9)
-            if self._ready and now_ns >= last_ns:
-                self._shut(self.session)
-                last_ns = deadline_ns
-            self._wait(seen, min(deadline_ns, last_ns))
+            until_ns = deadline_ns
+            if self._ready and ended is not None:
+                until_ns = began_ns + int(LAST_WORDS_S * 1e9)
+                if now_ns >= until_ns:
+                    self._shut(ended)
+                    until_ns = deadline_ns
+            self._wait(seen, min(deadline_ns, until_ns))
 
     def _without_host(self, began_ns: int) -> StoreLockedError:
         waited_s = (time.monotonic_ns() - began_ns) / 1e9
@@ -379,15 +390,17 @@ class HostLink:
                 return
 
     def _await_end(self) -> None:
-        """Of the connection to the host."""
+        """Of the connection to the host. One that closes asks here whether this guest takes the store next, and
+        gives the lock to one that does."""
         main = self._main
         assert main is not None
-        main.settimeout(LOOK_S)
         with contextlib.suppress(OSError), main:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    if not main.recv(1):
-                        return
+            while (said := meeting.receive(main, LOOK_S)) != b"":
+                if isinstance(said, int):
+                    self._given = StoreLock.inherited(self.layout, said)
+                    return
+                if said is not None:
+                    main.send(messages.NO if self._become is None else messages.YES)
                 hidden.close_failed(self.root)
 
     def _find_next(self) -> bool:
@@ -409,14 +422,23 @@ class HostLink:
                     break
             self._changed.wait(seen, pause_ms)
             pause_ms = min(2 * pause_ms, longest_ms)
+        if self._given is not None:
+            self._given.release()
         return False
 
     def _try_next(self) -> bool:
         assert self._identity is not None
         self._identity.check()
-        if self._become is not None and StoreLock.probe(self.layout) is None:
-            with contextlib.suppress(StoreLockedError):
-                hidden.hold(self.root, self._become())
+        given = self._given
+        if self._become is not None and (given or StoreLock.probe(self.layout) is None):
+            self._given = None
+            try:
+                hidden.hold(self.root, self._become(given))
+            except BaseException as error:
+                if given is not None:
+                    given.release()
+                if not isinstance(error, StoreLockedError):
+                    raise
         if not self.connect(HELLO_S):
             return False
         self._tell()
@@ -442,6 +464,13 @@ class HostLink:
         self._drop()
         self._shut(self.session)
         self._changed.notify()
+
+
+def of_host(error: BaseException, asked: tuple[str, int]) -> BaseException:
+    """The error, which knows the host that was asked."""
+    if isinstance(error, OutcomeUnknownError):
+        error.asked = asked
+    return error
 
 
 def _left_s(deadline_ns: int) -> float:

@@ -23,7 +23,16 @@ from rocketstore.values.limits import explained
 if TYPE_CHECKING:
     from rocketstore.log.layout.paths import StoreLayout
 
-__all__ = ["Listener", "adopt", "connect", "peer_of", "process_name", "process_state"]
+__all__ = [
+    "Listener",
+    "adopt",
+    "connect",
+    "give",
+    "peer_of",
+    "process_name",
+    "process_state",
+    "receive",
+]
 
 #: Connections that wait until the host takes them, count.
 BACKLOG: Final = 4096
@@ -143,6 +152,29 @@ def connect(layout: StoreLayout) -> tuple[socket.socket, int] | None:
             raise
     finally:
         syscalls.close(directory)
+
+
+def receive(sock: socket.socket, limit_s: float) -> bytes | int | None:
+    """A byte, or the descriptor that came with it; b"": the connection has ended; None: nothing came in time.
+    Raises OSError."""
+    looks = select.poll()
+    looks.register(sock, select.POLLIN)
+    if not looks.poll(limit_s * 1000):
+        return None
+    with _born():  # no child has a copy of it
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        said, descriptors, _, _ = socket.recv_fds(sock, 1, 1, flags)
+        if descriptors:
+            adopt(descriptors[0])
+            return descriptors[0]
+    return said
+
+
+def give(sock: socket.socket, descriptor: int) -> bool:
+    """Sends a copy of a descriptor; whether it went."""
+    with contextlib.suppress(OSError):
+        return socket.send_fds(sock, [b"!"], [descriptor], socket.MSG_DONTWAIT) == 1
+    return False
 
 
 def peer_of(sock: socket.socket, owner: int) -> int:

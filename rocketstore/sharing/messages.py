@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     import socket
 
 __all__ = [
+    "ASKS",
+    "NO",
     "PROTOCOL",
+    "YES",
     "EndedError",
     "UnsentError",
     "error_fields",
@@ -61,6 +64,10 @@ HELLO_BYTES_MAX: Final = 64 << 10
 REST_S: Final = 10.0
 #: Bytes that a system call takes.
 PART_BYTES: Final = 256 << 10
+#: A host that closes asks on the first connection of a guest whether it takes the store next. After YES a
+#: byte with the descriptor of the lock may come.
+ASKS: Final = b"?"
+YES, NO = b"y", b"n"
 _LENGTH: Final = struct.Struct("<I")
 _LENGTHS: Final = struct.Struct("<II")
 

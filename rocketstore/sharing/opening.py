@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rocketstore.engine.open_options import Options
     from rocketstore.engine.writing_engine import WritingEngine
+    from rocketstore.log.layout.lock import StoreLock
 
 __all__ = ["Shared", "check_shared", "open_shared"]
 
@@ -77,8 +78,9 @@ def open_shared(
     layout = StoreLayout(Path(os.path.abspath(path)))
     at_once = dataclasses.replace(options, at_once=True, wait_s=0.0)
 
-    def become() -> WritingEngine:  # a guest makes no store where its own is gone
-        return _serving(begin(os.fspath(layout.root), "r+", at_once))
+    def become(lock: StoreLock | None) -> WritingEngine:
+        given = dataclasses.replace(at_once, lock=lock)
+        return _serving(begin(os.fspath(layout.root), "r+", given))  # it makes no store
 
     link = HostLink(layout, None if shared == "guest" else become)
     deadline = time.monotonic() + max(options.wait_s, OPEN_S)

@@ -79,6 +79,7 @@ def faults(events: list[Event], found: Found) -> list[str]:
         *_unknowns(puts, found.strikes),
         *_pipe(found),
         *_groups(events),
+        *_owners(events, found.strikes),
         *(f"{e['life']} broke: {e['error']}" for e in events if e["e"] == "broken"),
         *(f"{e['life']} read {e['at']} after {e['after']}" for e in events if e["e"] == "gap"),
     ]
@@ -183,7 +184,7 @@ def _pipe(found: Found) -> Iterator[str]:
 
 
 def _groups(events: list[Event]) -> Iterator[str]:
-    """Each owner begins where one before committed, or asked to; none commits once another has the group."""
+    """Each owner begins where one before committed, or asked to; none commits once another one has."""
     kinds = ("claimed", "committing", "committed")
     steps = sorted((e for e in events if e["e"] in kinds), key=lambda event: event["t"])
     acknowledged, asked = dict[str, int](), defaultdict[str, set[int]](lambda: {0})
@@ -206,3 +207,26 @@ def _groups(events: list[Event]) -> Iterator[str]:
                 if offset < acknowledged.get(queue, 0) or offset not in asked[queue]:
                     known = acknowledged.get(queue, 0)
                     yield f"{step['life']} began queue {queue} at {offset}, {known} was committed"
+
+
+def _owners(events: list[Event], strikes: list[tuple[int, int]]) -> Iterator[str]:
+    """Nobody commits while another surely has the group: from its claim until it gives it back, its last word, or
+    something happens to a process since it asked for it, as owners claim again at the next host and the first one
+    wins."""
+    ends = sorted([first for first, _ in strikes] + [e["t"] for e in events if e["e"] == "closing"])
+    last_words = dict[str, int]()
+    released = {e["owner"]: e["t"] for e in events if e["e"] == "releasing"}
+    for event in events:
+        last_words[event["life"]] = max(event.get("t", 0), last_words.get(event["life"], 0))
+    commits = [e for e in events if e["e"] == "committed"]
+    for claim in (e for e in events if e["e"] == "claimed"):
+        begin, owner = claim["t"], claim["owner"]
+        end = min(
+            released.get(owner, last_words[claim["life"]]),
+            next(
+                (moment for moment in ends if moment >= claim["asked"]), last_words[claim["life"]]
+            ),
+        )
+        for commit in commits:
+            if commit["owner"] != owner and begin < commit["asked"] and commit["t"] < end:
+                yield f"{commit['life']} committed while {claim['life']} had the group: {commit}"

@@ -31,6 +31,7 @@ from rocketstore import (
     PutResult,
     RocketStoreError,
     Store,
+    StoreBehindError,
     StoreRecoveringError,
     Writer,
 )
@@ -99,10 +100,11 @@ class Life:
 
     @contextlib.contextmanager
     def though_it_recovers(self) -> Iterator[None]:
-        """On a slow disk a read is told that the next host recovers; the same call works afterwards."""
+        """On a slow machine a read is told that the next host recovers, or is not there yet; the same call works
+        afterwards."""
         try:
             yield
-        except StoreRecoveringError:
+        except (StoreBehindError, StoreRecoveringError):
             self.note("recovering")
 
     # ---- reading ----
@@ -110,7 +112,7 @@ class Life:
     def piping(self, store: Store, rng: random.Random) -> None:
         """Moves what is in one topic to another, exactly once, while it has the group."""
 
-        def use(consumer: Consumer) -> None:
+        def use(consumer: Consumer, asked: int) -> None:
             for _ in range(rng.randrange(60)):
                 pipe(store, consumer)
                 if self.stop.is_set():
@@ -122,28 +124,33 @@ class Life:
     def working(self, store: Store, rng: random.Random) -> None:
         """Consumes as a group; says what it began with, asked to commit and committed."""
 
-        def use(consumer: Consumer) -> None:
+        def use(consumer: Consumer, asked: int) -> None:
             owner = time.monotonic_ns()
-            self.note("claimed", owner=owner, at=consumer.positions)
-            for _ in range(rng.randrange(40)):
-                consumer.poll(rng.randrange(1, 40), timeout_s=0.05)
-                asked = time.monotonic_ns()
-                self.note("committing", owner=owner, at=consumer.positions)
-                consumer.commit(durability=rng.choice(("disk", "os")))
-                self.note("committed", owner=owner, asked=asked, at=consumer.positions)
-                if self.stop.is_set():
-                    break
+            self.note("claimed", owner=owner, asked=asked, at=consumer.positions)
+            try:
+                for _ in range(rng.randrange(40)):
+                    consumer.poll(rng.randrange(1, 40), timeout_s=0.05)
+                    asked = time.monotonic_ns()
+                    self.note("committing", owner=owner, at=consumer.positions)
+                    consumer.commit(durability=rng.choice(("disk", "os")))
+                    self.note("committed", owner=owner, asked=asked, at=consumer.positions)
+                    if self.stop.is_set():
+                        break
+            finally:
+                self.note("releasing", owner=owner)
 
         while not self.stop.is_set():
             self.as_group(store, TOPICS[0], "work", use)
 
     def as_group(
-        self, store: Store, topic: str, group: str, use: Callable[[Consumer], None]
+        self, store: Store, topic: str, group: str, use: Callable[[Consumer, int], None]
     ) -> None:
-        """Uses a consumer of a group where no other has it, until an error of a change of the host."""
+        """Uses a consumer of a group where no other has it, until an error of a change of the host. `use` gets the
+        time when the group was asked for, too."""
+        asked = time.monotonic_ns()
         try:
             with store.consumer(topic, group=group) as consumer:
-                use(consumer)
+                use(consumer, asked)
         except RocketStoreError as error:
             self.note("unclaimed", group=group, error=f"{type(error).__name__}: {error}")
         self.stop.wait(0.05)

@@ -90,21 +90,27 @@ def step(what: str, t: int, owner: int, at: int, **more: int) -> Event:
 
 def test_the_judge_finds_groups_that_jump_and_two_owners() -> None:
     first = [
-        step("claimed", 1, 1, 0),
+        step("claimed", 1, 1, 0, asked=0),
         step("committing", 2, 1, 5),
         step("committed", 4, 1, 5, asked=2),
     ]
-    assert faults([*first, step("claimed", 5, 2, 5)], store()) == []
-    assert "began queue 0 at 4" in faults([*first, step("claimed", 5, 2, 4)], store())[0]
-    assert "began queue 0 at 7" in faults([*first, step("claimed", 5, 2, 7)], store())[0]
+    assert faults([*first, step("claimed", 5, 2, 5, asked=4)], store()) == []
+    assert "began queue 0 at 4" in faults([*first, step("claimed", 5, 2, 4, asked=4)], store())[0]
+    assert "began queue 0 at 7" in faults([*first, step("claimed", 5, 2, 7, asked=4)], store())[0]
     other = [
-        step("claimed", 5, 5, 5),
+        step("claimed", 5, 5, 5, asked=4),
         step("committing", 6, 5, 9),
         step("committed", 7, 5, 9, asked=6),
     ]
     late = [step("committing", 8, 1, 9), step("committed", 9, 1, 9, asked=8)]
     assert faults([*first, *other], store()) == []
     assert "although p5 had the group" in faults([*first, *other, *late], store())[0]
+    soon = [step("committing", 6, 1, 9), step("committed", 8, 1, 9, asked=6)]
+    there = [*first, step("claimed", 5, 5, 5, asked=4), *soon, step("releasing", 9, 5, 0)]
+    assert "while p5 had the group" in faults(there, store())[0]
+    struck = store()
+    struck.strikes.append((7, 8))
+    assert faults(there, struck) == []
 
 
 def test_an_unknown_outcome_has_its_kill() -> None:

@@ -77,9 +77,10 @@ class LocalLink:
         self._end_lines()
         self.state = State()
 
-    def meet(self, host: Store) -> None:
-        """The next host is there."""
+    def meet(self, host: Store, life: str = "") -> None:
+        """The next host is there. `life`: not that of its store."""
         self._to(host)
+        self.life = life or self.life
         self.start()
 
     def line(self) -> socket.socket:
@@ -111,12 +112,14 @@ class LocalLink:
         while True:
             if self._ready.is_set() or self._maker == threading.get_ident():
                 self.calls.append(name)
+                asked = self.life, self.session
                 try:
                     self.before(name)
                     value, data = self._answer(name, message, blob)
                     self.after(name)
                     return json.loads(json.dumps(value)), data
-                except OutcomeUnknownError:
+                except OutcomeUnknownError as error:
+                    error.asked = asked
                     if not again:
                         raise
             self.await_host(deadline)

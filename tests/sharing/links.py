@@ -33,13 +33,15 @@ say("closed")
 
 #: A call that changes nothing.
 RULE: Final = "StoreRetention.rule"
-Become = Callable[[], WritingEngine]
+Become = Callable[[StoreLock | None], WritingEngine]
 
 
 def become(root: Path) -> Become:
     """Takes the lock at once, and serves."""
 
-    def take() -> WritingEngine:
+    def take(lock: StoreLock | None) -> WritingEngine:
+        if lock is not None:
+            lock.release()
         if StoreLock.probe(StoreLayout(root)) is not None:
             raise StoreLockedError(os.fspath(root), "another")
         return engine_of(open_small(root, "r+", shared="host"))

@@ -6,7 +6,7 @@ import datetime
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -28,6 +28,7 @@ from rocketstore.errors import (
 from rocketstore.sharing import guest_services
 from rocketstore.sharing.guest import GuestEngine
 from tests.sharing.guest_tools import LocalLink, guest_of, shared
+from tests.sharing.links import in_thread
 from tests.support.small_store import engine_of
 
 HOUR = datetime.timedelta(hours=1)
@@ -313,8 +314,7 @@ def test_a_log_that_cannot_be_read_says_nothing_of_a_commit(
         with pytest.raises(OutcomeUnknownError):
             tx.commit()
         link.after = lambda name: None
-        link.meet(host)
-        link.life = "another"
+        link.meet(host, "another")
         with monkeypatch.context() as patch:
             patch.setattr(guest_services, "messages_from", behind)
             for end in (tx.commit, tx.rollback):
@@ -322,6 +322,77 @@ def test_a_log_that_cannot_be_read_says_nothing_of_a_commit(
                     end()
         tx.commit()
         assert tx.outcome == "commit"
+        assert bodies(host) == [b"a"]
+        guest.close()
+
+
+def test_a_commit_without_an_answer_among_those_of_other_threads(tmp_path: Path) -> None:
+    """The host has answered a later one, and dies before it answers the first."""
+    done, goes_on = threading.Event(), threading.Event()
+
+    def wait_and_lose(name: str) -> None:
+        if name == "transaction" and not done.is_set():
+            done.set()
+            goes_on.wait(60)
+            raise OutcomeUnknownError("it has gone")
+
+    host = rocketstore.open(tmp_path / "s")
+    guest, link = guest_of(host)
+    with guest:
+        link.after = wait_and_lose
+        first, second = guest.transaction(), guest.transaction()
+        first.put("orders", b"first")
+        second.put("orders", b"second")
+        thread, found = in_thread(first.commit)
+        done.wait(60)
+        second.commit()
+        link.lose()
+        host.close()
+        with rocketstore.open(tmp_path / "s") as host:
+            link.meet(host)
+            goes_on.set()
+            thread.join()
+            assert found == [None]
+            assert bodies(host) == [b"first", b"second"]
+            link.close()
+
+
+def test_a_host_that_comes_and_goes_while_a_commit_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has committed, and nobody knows yet that it has gone: what readers see is no answer."""
+    with rocketstore.open(tmp_path / "s") as host:
+        guest, link = guest_of(host)
+        read = guest_services.messages_from
+
+        def dying(*given: Any) -> Any:
+            return iter(()) if link.session == 2 else read(*given)
+
+        def gone(name: str) -> None:
+            if name == "transaction" and link.session == 2:
+                raise OutcomeUnknownError("it has gone")
+
+        monkeypatch.setattr(guest_services, "messages_from", dying)
+        awaits, await_host = threading.Event(), link.await_host
+
+        def awaited(deadline_ns: int, ended: int | None = None) -> None:
+            if ended is not None:
+                awaits.set()
+            await_host(deadline_ns, ended)
+
+        link.after = gone
+        monkeypatch.setattr(link, "await_host", awaited)
+        link.lose()
+        tx = guest.transaction()
+        tx.put("orders", b"a")
+        thread, found = in_thread(tx.commit)
+        link.meet(host, "the second")
+        awaits.wait(60)
+        link.lose()
+        link.meet(host, "the third")
+        thread.join()
+        assert found == [None]
+        assert link.calls.count("transaction") == 1
         assert bodies(host) == [b"a"]
         guest.close()
 

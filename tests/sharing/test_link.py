@@ -134,7 +134,7 @@ def test_without_a_host_a_call_says_why_not(root: Path) -> None:
         assert process.line() == "open"
         tried = threading.Event()
 
-        def broken() -> WritingEngine:
+        def broken(lock: StoreLock | None) -> WritingEngine:
             tried.set()
             raise OSError(28, "No space left on device")
 

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import time
+from collections.abc import Callable
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.sync.futex import EventCount
@@ -63,7 +64,21 @@ class StoreLock:
         self._file = os.fstat(fd)  # `is_of` asks from other threads, also while `release` closes
         self._token = syscalls.process_token()
         self.previous = previous
+        #: Gives the descriptor of the locked file to the process that is to have the store next; whether it went there.
+        self.bequeath: Callable[[int], bool] | None = None
         _held.add(self)
+
+    @classmethod
+    def inherited(cls, layout: StoreLayout, fd: int) -> StoreLock | None:
+        """The lock that the last holder of the store has given away with this descriptor, which belongs to the lock
+        from here on; None: it is no lock of the store, and is closed."""
+        try:
+            if _still_named(fd, os.fspath(layout.lock)) and syscalls.lock_first_byte(fd):
+                return cls(layout, fd, syscalls.pread(fd, len(OUR_MARK), 0))
+        except OSError:
+            pass
+        syscalls.close(fd)
+        return None
 
     @classmethod
     def acquire(cls, layout: StoreLayout, retry_ms: int = RETRY_MS) -> StoreLock:
@@ -133,7 +148,10 @@ class StoreLock:
             return
         _held.discard(self)
         try:
-            if not syscalls.forked_since(self._token):
+            if not (
+                syscalls.forked_since(self._token)
+                or (self.bequeath is not None and self.bequeath(fd))
+            ):
                 # A child may still have the descriptor: closing ours would leave the store locked.
                 syscalls.unlock_first_byte(fd)
         finally:
