@@ -28,6 +28,7 @@ from rocketstore.sharing.call_values import (
 )
 from rocketstore.sharing.host_commits import Answer, Call, GuestClaims
 from rocketstore.sharing.messages import error_fields
+from rocketstore.store import Store
 from rocketstore.values.arguments import text, whole_number
 
 if TYPE_CHECKING:
@@ -177,6 +178,21 @@ def _figures(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: by
     return engine.guests.figures(), b""
 
 
+# ---- sinks of Spark ----
+
+
+def _sink_commit(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    from rocketstore.spark.sink.serve import answer_commit  # a host without sinks does without it
+
+    return answer_commit(Store(engine), blob), b""
+
+
+def _sink_offsets(engine: WritingEngine, state: GuestClaims, fields: Fields, blob: bytes) -> Answer:
+    from rocketstore.spark.sink.serve import answer_offsets
+
+    return answer_offsets(Store(engine), blob), b""
+
+
 def _shown(call: Call) -> Call:
     """Gives besides up to where readers see the log, by which the guest sees what it has done."""
 
@@ -208,5 +224,7 @@ CALLS: Final[Mapping[str, Call]] = {
         "flush": _flush,
         "figures": _figures,
         "retention": _retention,
+        "sink_commit": _sink_commit,
+        "sink_offsets": _sink_offsets,
     }.items()
 }

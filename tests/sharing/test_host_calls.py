@@ -80,6 +80,11 @@ SOUND: dict[str, tuple[dict[str, Any], bytes]] = {
         {"asked": "plan", "rule": rule_fields(Retention(max_bytes=1 << 40)), "name": "h"},
         b"",
     ),
+    "sink_commit": (
+        {},
+        b'{"writer": "w", "version": 0, "files": [], "reuse": "fail", "wait_ms": 1000}',
+    ),
+    "sink_offsets": ({}, b'{"group": "g", "offsets": {"orders": {"0": 1}}}'),
 }
 #: What JSON may have in the place of any value.
 WRONG: tuple[object, ...] = (
