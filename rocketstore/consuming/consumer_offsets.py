@@ -184,8 +184,9 @@ class ConsumerOffsets:
             moving = [move.queue_id for move in self.moving if move.key == key]
             if moving and (queue_ids is None or not set(moving).isdisjoint(queue_ids)):
                 raise GroupClaimedError(topic, group, "a transaction that is not on disk yet")
-            thread = threading.current_thread().name
-            self._claims[key] = (*others, Claim(queue_ids, weakref.ref(owner), thread))
+            # A guest's owner says which process it stands for.
+            made_by = getattr(owner, "made_by", f"thread {threading.current_thread().name!r}")
+            self._claims[key] = (*others, Claim(queue_ids, weakref.ref(owner), made_by))
 
     def release(self, topic: str, group: str, owner: object) -> None:
         """Gives a claim back; nothing happens when `owner` does not hold it."""

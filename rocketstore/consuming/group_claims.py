@@ -38,7 +38,7 @@ class Claim(NamedTuple):
 
     queue_ids: tuple[int, ...] | None
     owner: weakref.ref[object]
-    thread: str
+    made_by: str
 
     def meets(self, queue_ids: tuple[int, ...] | None) -> bool:
         return (
@@ -52,4 +52,4 @@ class Claim(NamedTuple):
         if self.queue_ids is not None:
             one = len(self.queue_ids) == 1
             what = f"queue {self.queue_ids[0]}" if one else f"queues {bounded([*self.queue_ids])}"
-        return f"one of {what}, made by thread {self.thread!r}"
+        return f"one of {what}, made by {self.made_by}"

@@ -13,8 +13,15 @@ Read in this order:
         this process holds for its guests.
     guest: the engine of a guest; `guest_log`: its log, which is elsewhere. `guest_offsets`: groups,
         `guest_puts`: unique ids and delays, `guest_services`: transactions and the other services.
-    opening: which of both an open becomes.
+    opening: which of both an open becomes, and `serve_guests`, by which an open store becomes a host.
+    asking: `ask_host`, one call of a process that is no guest; `guests_of`, for which `tools` has a place.
 
-Imports: the store and what is below it, and services. `rocketstore.open` imports `opening` where it is
-asked for a shared store.
+Imports: the store and what is below it, and services; of `spark` what a sink asks, late. `rocketstore.open` imports
+`opening` where it is asked for a shared store. Faces import the names below only.
 """
+
+from rocketstore.sharing.asking import ask_host
+from rocketstore.sharing.meeting import adopt
+from rocketstore.sharing.opening import serve_guests
+
+__all__ = ["adopt", "ask_host", "serve_guests"]

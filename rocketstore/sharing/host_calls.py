@@ -18,6 +18,7 @@ from rocketstore.sharing import host_commits
 from rocketstore.sharing.call_values import MOST_ID, SHARED
 from rocketstore.sharing.host_commits import Answer, GuestClaims
 from rocketstore.sharing.messages import meant, told
+from rocketstore.store import Store
 from rocketstore.values.arguments import whole_number
 
 if TYPE_CHECKING:
@@ -67,6 +68,21 @@ def _figures(engine: WritingEngine, state: GuestClaims) -> object:
     return engine.guests.figures()
 
 
+# ---- sinks of Spark ----
+
+
+def _sink_commit(engine: WritingEngine, state: GuestClaims, body: bytes) -> object:
+    from rocketstore.spark.sink.serve import answer_commit  # a host without sinks does without it
+
+    return answer_commit(Store(engine), body)
+
+
+def _sink_offsets(engine: WritingEngine, state: GuestClaims, body: bytes) -> object:
+    from rocketstore.spark.sink.serve import answer_offsets
+
+    return answer_offsets(Store(engine), body)
+
+
 # ---- services ----
 
 
@@ -94,7 +110,9 @@ SERVICES: Final[Mapping[str, tuple[Callable[[WritingEngine], object], tuple[str,
     ),
 }
 #: Calls whose argument `body` is the bytes that come with them.
-WITH_BODY: Final = frozenset(("transaction", "Transactions.prepare", "Delayed.repeat"))
+WITH_BODY: Final = frozenset(
+    ("transaction", "Transactions.prepare", "Delayed.repeat", "sink_commit", "sink_offsets")
+)
 
 
 def _call(name: str, act: Act) -> Call:
@@ -123,6 +141,8 @@ ACTS: Final[Mapping[str, Act]] = {
     "trim": _trim,
     "flush": _flush,
     "figures": _figures,
+    "sink_commit": _sink_commit,
+    "sink_offsets": _sink_offsets,
     **{
         f"{kind}.{name}": _done_by(service, name)
         for kind, (service, names) in SERVICES.items()

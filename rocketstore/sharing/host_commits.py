@@ -72,13 +72,18 @@ class GuestClaims(Protocol):
 
     #: The owners of groups, by the numbers that the guest gave them.
     claims: dict[int, GuestConsumer]
+    pid: int
+    name: str
 
 
 class GuestConsumer:
     """Owns a claim at the host for a consumer of a guest. The claim ends with it."""
 
-    def __init__(self, topic: str, group: str, queue_ids: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, guest: GuestClaims, topic: str, group: str, queue_ids: tuple[int, ...] | None
+    ) -> None:
         self.topic, self.group, self.queue_ids = topic, group, queue_ids
+        self.made_by = f"process {guest.pid} ({guest.name})"
         self.key = f"{topic}@{group}"
         # What the commit of a transaction looks at.
         self._reader: object = None
@@ -99,7 +104,7 @@ def _owner(
         named = tuple(whole_number("queue_ids", one, 0, 2**31 - 1) for one in each)
     if len(state.claims) >= MOST_CLAIMS and number not in state.claims:
         raise BackpressureError(f"claim = {number}: a guest has {MOST_CLAIMS} consumers at most")
-    found = state.claims.setdefault(number, GuestConsumer(topic, group, named))
+    found = state.claims.setdefault(number, GuestConsumer(state, topic, group, named))
     if (found.topic, found.group, found.queue_ids) != (topic, group, named):
         raise ValueError(f"claim = {number}: it is that of {found.key}, not of {topic}@{group}")
     return found

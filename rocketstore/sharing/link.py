@@ -213,12 +213,14 @@ class HostLink:
         limit_s: float = 30.0,
         *,
         again: bool = False,
+        once: bool = False,
     ) -> tuple[Any, bytes]:
         """What the host answers to a call: a value out of JSON, and bytes. `again`: the call may be done twice, so
-        that it is asked again where no answer comes.
+        that it is asked again where no answer comes. `once`: only of the host that `connect` has found.
 
         Raises:
             OutcomeUnknownError: no answer has come; it may have been done, by the host that it names.
+            ConnectionResetError: with `once`, the host has ended before it answered.
             StoreLockedError: no host is there within the time. BackpressureError: too many calls go on.
             StoreClosedError: this store is closed. Else what the host says.
         """
@@ -229,7 +231,7 @@ class HostLink:
         self._begin_call(deadline_ns)
         try:
             while True:
-                if not (makes := self._maker == threading.get_ident()):
+                if not (makes := once or self._maker == threading.get_ident()):
                     self.await_host(deadline_ns)
                 session = self.session
                 answer = self._asked(message, blob, deadline_ns, again)

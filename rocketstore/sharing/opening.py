@@ -1,4 +1,5 @@
-"""`rocketstore.open(path, shared=…)`: as the process that holds the store, or as a guest of it."""
+"""`rocketstore.open(path, shared=…)`: as the process that holds the store, or as a guest of it; and a store that
+becomes a host after its open."""
 
 from __future__ import annotations
 
@@ -11,21 +12,22 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from rocketstore._native.sync.futex import EventCount
 from rocketstore.engine.memory_directory import MEMORY
+from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreLockedError, StoreRecoveringError
 from rocketstore.log.layout.lock import HELD_HERE
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.sharing.host import host_of
+from rocketstore.sharing.host import Host, host_of
 from rocketstore.sharing.link import HostLink
 from rocketstore.store import Mode, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rocketstore.engine.engine import Engine
     from rocketstore.engine.open_options import Options
-    from rocketstore.engine.writing_engine import WritingEngine
     from rocketstore.log.layout.lock import StoreLock
 
-__all__ = ["Shared", "check_shared", "open_shared"]
+__all__ = ["Shared", "check_shared", "open_shared", "serve_guests"]
 
 Shared: TypeAlias = bool | Literal["guest", "host"]
 #: How long an open looks for a host, or for the lock, at least, seconds.
@@ -135,3 +137,17 @@ def _serving(engine: WritingEngine) -> WritingEngine:
         engine.close()
         raise
     return engine
+
+
+def serve_guests(store: Store) -> Callable[[], None] | None:
+    """Makes an open store the host of other processes, and gives what ends that before the store closes. None: it is a
+    host, or a guest of one.
+
+    Raises:
+        StoreReadOnlyError, StoreClosedError, ReplicaStoreError: the store takes no puts. OSError: it cannot listen.
+    """
+    engine: Engine = store._owning("serve")
+    if not isinstance(engine, WritingEngine) or engine.guests.made(Host) is not None:
+        return None
+    host = host_of(engine)
+    return lambda: engine.guests.end(host)

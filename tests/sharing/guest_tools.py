@@ -30,6 +30,8 @@ MOST = 8 << 20
 class State:
     """What a host keeps for a guest, as far as calls see it."""
 
+    pid, name = 1, "guest"
+
     def __init__(self) -> None:
         self.claims: dict[int, Any] = {}
 

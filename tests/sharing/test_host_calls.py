@@ -83,6 +83,11 @@ SOUND: dict[str, tuple[dict[str, Any], bytes]] = {
     "trim": ({"before_offset": 0, "before_ms": None}, b""),
     "flush": ({"limit_ms": 1000}, b""),
     "figures": ({}, b""),
+    "sink_commit": (
+        {},
+        b'{"writer": "w", "version": 0, "files": [], "reuse": "fail", "wait_ms": 1000}',
+    ),
+    "sink_offsets": ({}, b'{"group": "g", "offsets": {"orders": {"0": 1}}}'),
     "StoreRetention.rule": ({}, b""),
     "StoreRetention.last_error": ({}, b""),
     "StoreRetention.plan": ({"rule": Retention(max_bytes=1 << 40)}, b""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_guests_share_groups(guest: Store, guests: Guests) -> None:
     consumer = guest.consumer("orders", group="billing")
     assert len(consumer.poll(4)) == 4
     consumer.commit()
-    with pytest.raises(GroupClaimedError):
+    with pytest.raises(GroupClaimedError, match=f"made by process {os.getpid()} "):
         other.consumer("orders", group="billing")
     consumer.close()
     with other.consumer("orders", group="billing") as after:

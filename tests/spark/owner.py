@@ -1,5 +1,5 @@
 """A process that has a store open, serves it and puts messages of its own, and dies at one step if told so:
-`python owner.py ROOT DURABILITY [STEP]`. It ends when its input does."""
+`python -m tests.spark.owner ROOT DURABILITY SHARED [STEP]`. It ends when its input does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import rocketstore
-from rocketstore.spark.sink.serve import StoreServer
+from rocketstore.spark import serve
+from tests.spark.asking import at_steps
+from tests.support.paths import ROOT
 
 __all__ = ["Owner", "owner"]
 
@@ -40,11 +42,11 @@ class Owner:
 
 
 @contextlib.contextmanager
-def owner(root: Path, step: str = "", durability: str = "os") -> Iterator[Owner]:
-    """Serves when this is entered."""
-    command = [sys.executable, __file__, str(root), durability, step]
+def owner(root: Path, step: str = "", durability: str = "os", shared: str = "") -> Iterator[Owner]:
+    """Takes commits when this is entered; `shared`: without `serve`."""
+    command = [sys.executable, "-m", "tests.spark.owner", str(root), durability, shared, step]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
     try:
         assert process.stdout is not None and process.stderr is not None
         line = process.stdout.readline()
@@ -58,13 +60,15 @@ def owner(root: Path, step: str = "", durability: str = "os") -> Iterator[Owner]
                 stream.close()
 
 
-def main(root: str, durability: str, wanted: str) -> None:
+def main(root: str, durability: str, shared: Any, wanted: str) -> None:
     def die(step: str) -> None:
         if step == wanted:
             os.kill(os.getpid(), signal.SIGKILL)
 
     ended = threading.Event()
-    with rocketstore.open(root, durability=durability) as store, StoreServer(store, on_step=die):
+    store = rocketstore.open(root, durability=durability, shared=shared or False)
+    serving = contextlib.nullcontext() if shared else serve(store)
+    with at_steps(die), store, serving:
         putting = threading.Thread(target=put, args=(store, ended, sys.stdout))
         print("serves", flush=True)
         putting.start()

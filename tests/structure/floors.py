@@ -57,7 +57,17 @@ OPEN_TO_FACES = frozenset(
     f"rocketstore.{name}"
     for name in (
         *("archive", "arrow", "columns", "config", "consuming", "errors", "filters", "message"),
-        *("puts", "replication", "scanning", "spark", "stats", "store", "testing", "tools"),
+        *(
+            "puts",
+            "replication",
+            "scanning",
+            "sharing",
+            "spark",
+            "stats",
+            "store",
+            "testing",
+            "tools",
+        ),
         "values",
     )
 )
@@ -69,6 +79,7 @@ ACCEPTED: dict[tuple[str, str], str] = {
     ("store", "services"): "Store.retention and the like load what they lead to",
     ("scanning", "arrow"): "Scan.to_arrow loads the face that it is a method for",
     ("spark", "cli"): "spark-submit runs the command line",
+    ("sharing", "spark"): "a host appends commits of sinks, which alone know what those are",
 }
 
 

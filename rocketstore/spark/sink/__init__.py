@@ -10,11 +10,10 @@ this order:
 - `journal`: the files that say what was committed. `commit`: the steps of a commit, in order.
 - `staged_frames`: reads staged files and compares them with the log. `cleanup`: removes what
   nothing needs any more.
-- `store_access`: locks between processes; takes the store's lock, or hands the commit over.
-  `handover`: requests to the process that has the store open. `serve`: that process takes them.
-  `group_commit`: offsets that a stream has reached, by the same way.
+- `store_access`: locks between processes; takes the store's lock, or asks the process that has it.
+  `serve`: what that process answers. `group_commit`: offsets that a stream has reached, by the same way.
 - `sink`: Spark's writers. `shards`, `shard_writing`, `shard_sink`: a bulk load, one new store for
   each task.
 
-It imports nothing of `spark.source`, which imports of it `shards`, `group_commit` and `is_served`.
+It imports nothing of `spark.source`, which imports of it `shards` and `group_commit`; a host imports `serve`.
 """

@@ -13,8 +13,8 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.bad_rows import STAGED
-from rocketstore.spark.sink.handover import inbox_directory, withdraw_files
 from rocketstore.spark.sink.journal import (
     Staged,
     is_pending,
@@ -22,16 +22,19 @@ from rocketstore.spark.sink.journal import (
     read_state,
     sink_directory,
 )
+from rocketstore.spark.sink.store_access import journal_lock
 
 __all__ = ["abandon", "discard", "remove_orphans"]
 
 logger = logging.getLogger(__name__)
 
-#: Suffixes of files that the sink makes: frames, rows that cannot be messages, requests.
-SUFFIXES = {".frames", ".parquet", ".json", ".taken", ".done", ".tmp"}
+#: Suffixes of files that the sink makes: frames, rows that cannot be messages.
+SUFFIXES = {".frames", ".parquet", ".tmp"}
 #: Name that the sink gives a batch write without one.
 UNNAMED = re.compile("batch-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ORPHAN_AGE_S = 7 * 24 * 3600.0
+#: Longest wait of a write that is given up for the commit that goes on, seconds.
+ABANDON_S = 5.0
 
 
 def discard(files: Sequence[Staged]) -> None:
@@ -46,11 +49,22 @@ def discard(files: Sequence[Staged]) -> None:
 
 def abandon(path: str, files: Sequence[Staged]) -> bool:
     """Removes the staged files of a write that is given up, unless a process has begun to append
-    them: a commit that was begun is finished, and needs them. True when they were removed."""
-    given_up = withdraw_files(path, files) and not is_pending(path, files)
-    if given_up:
-        discard(files)
-    return given_up
+    them: a commit that was begun is finished, and needs them. True when they were removed.
+
+    Under the journal's lock, since another process may have been asked for the commit and not have answered: it
+    begins before this and is seen, or after it and finds no files, of which it appends nothing. While it has the lock,
+    what it is at is not known, and they stay."""
+    if not os.path.isdir(os.path.join(path, "commitlog")):
+        discard(files)  # nobody commits where no store is
+        return True
+    try:
+        with journal_lock(path, ABANDON_S):
+            given_up = not is_pending(path, files)
+            if given_up:
+                discard(files)
+            return given_up
+    except SparkFaceError:
+        return False
 
 
 def remove_orphans(
@@ -68,8 +82,7 @@ def remove_orphans(
         staging, bad_rows: where tasks put frames and rows; default: in the store.
     """
     sink, oldest = sink_directory(path), time.time() - age_s
-    removed = remove_old(inbox_directory(path), oldest)
-    removed += remove_old(_place(bad_rows, sink / "bad_rows") / STAGED, oldest)
+    removed = remove_old(_place(bad_rows, sink / "bad_rows") / STAGED, oldest)
     needed = needed_files(path)
     if needed is None:
         return removed

@@ -1,6 +1,6 @@
 """Appends the staged frames of one commit exactly once, whichever process dies meanwhile.
 
-1. Take the store's lock, or hand the commit to the process that has it and serves it. 2. Finish a
+1. Take the store's lock, or hand the commit to the process that has it, by a call. 2. Finish a
 commit that another process began. 3. Is this version committed already? Then nothing is left to do.
 4. Note the durable end of the log and the staged files in `pending.json`. 5. Append. 6. Wait until
 it is durable. 7. Note the version. 8. Remove the staged files, then `pending.json`.
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from rocketstore import DurabilityTimeoutError, MessageRejectedError, Store
 from rocketstore.spark.errors import SparkFaceError, coded_errors
 from rocketstore.spark.sink.cleanup import discard
-from rocketstore.spark.sink.handover import AskedCommit, Request
 from rocketstore.spark.sink.journal import (
     Commit,
     Journal,
@@ -48,6 +47,9 @@ STEP_BYTES = 16 << 20
 #: Syncs that may be under way before they are waited for, count.
 STEPS_AHEAD = 4
 FLUSH_TIMEOUT_S = 600.0
+#: Longest wait for the answer of another process, seconds, and how much it appends in a second at least, bytes.
+ANSWER_S = 600.0
+SLOWEST_BYTES_S = 1 << 20
 
 
 def commit(
@@ -61,8 +63,8 @@ def commit(
     on_step: Step = no_step,
 ) -> bool:
     """Appends `files` unless `writer` has committed `version` already; True when they were
-    appended, here or by the process that has the store open and serves it
-    (`rocketstore.spark.serve`).
+    appended, here or by the process that has the store open and takes commits (`shared=`, or
+    `rocketstore.spark.serve`).
 
     Args:
         reuse: what happens where `version` was committed with other rows: one of `journal.REUSE`.
@@ -70,22 +72,26 @@ def commit(
     Raises:
         SparkFaceError: RS_VERSION_REUSED; RS_STORE_LOCKED after `lock_timeout_s`; RS_STAGED_LOST, RS_STAGED_DAMAGED;
             RS_WRITE_FAILED: the store cannot be opened, or fails while it is appended to;
-            RS_HANDED_OVER when a process took the commit and reports nothing more: its outcome is
-            open, until the same version is committed again.
+            RS_HANDED_OVER when a process took the commit and does not answer: its outcome is
+            open, until the same version is committed again. RS_JOURNAL_BUSY: commits of others go on there for
+            `lock_timeout_s`; nothing was appended.
     """
-    request = Request(path, AskedCommit(writer, version, files, reuse))
+    asked = {
+        "writer": writer,
+        "version": version,
+        "files": [dataclasses.asdict(file) for file in files],
+        "reuse": reuse,
+        "wait_ms": int(lock_timeout_s * 1000),
+    }
+    answer_s = lock_timeout_s + ANSWER_S + sum(file.size for file in files) / SLOWEST_BYTES_S
     largest = max((file.largest_body for file in files), default=0)
     with coded_errors("RS_WRITE_FAILED", path):
-        store = reach(path, request, lock_timeout_s, on_step, largest)
-    if store is None:
-        with coded_errors("RS_WRITE_FAILED", path):
-            return request.answer()
-    with coded_errors("RS_WRITE_FAILED", path), store, journal_lock(path):
-        on_step("locked")
-        try:
+        store = reach(path, "sink_commit", asked, lock_timeout_s, answer_s, largest)
+        if isinstance(store, bool):
+            return store
+        with store, journal_lock(path):
+            on_step("locked")
             return commit_to(store, path, writer, version, files, on_step, reuse=reuse)
-        finally:
-            request.forget()
 
 
 def commit_to(

@@ -6,7 +6,6 @@ Under `<store>/rocketstore/sink/`:
                           no return: the next process that opens the sink finishes the commit
     writers/<name>.json   how far each writer has come: its last version, and the last commits
     staging/<run>/        frames of tasks, until they are in the log
-    inbox/                commits that are handed to the process which has the store open
     journal.lock          held while the first two are read or written, which only the process may do
                           that holds the store's lock
 """

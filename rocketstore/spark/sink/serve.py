@@ -1,94 +1,66 @@
-"""A store that is open for writing takes the commits of sinks in other processes, and the offsets of
-streams.
+"""What the process that has a store open does for the sinks of other processes: it appends their commits, and stores
+the offsets of their streams.
 
     with rocketstore.open("data/orders") as store, rocketstore.spark.serve(store):
         frame.write.format("rocketstore").mode("append").option("path", "data/orders").save()
 
-Without it a sink waits until the store is closed. Needs neither pyspark nor pyarrow.
+A store that is open with `shared=` does so without `serve`. Needs neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
-import threading
-import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-import rocketstore
-from rocketstore import RocketStoreError, Store, StoreClosedError
+from rocketstore import RocketStoreError, Store
+from rocketstore.sharing import serve_guests
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit_to
 from rocketstore.spark.sink.group_commit import store_offsets
-from rocketstore.spark.sink.handover import AskedOffsets, give_answer, load_asked, take, waiting
-from rocketstore.spark.sink.store_access import Step, journal_lock, no_step
-from rocketstore.values import runs_here, start_thread, without_frames
+from rocketstore.spark.sink.journal import coded_damage, staged_files, whole_number
+from rocketstore.spark.sink.store_access import journal_lock
+from rocketstore.values import LIMITS, parse_json
 
-__all__ = ["StoreServer", "serve"]
+__all__ = ["StoreServer", "answer_commit", "answer_offsets", "serve"]
 
-logger = logging.getLogger(__name__)
-
-#: Seconds between two looks at the inbox: processes that share only files cannot wake each other.
-LOOK_S = 0.02
-#: Seconds between two looks after the system has refused something.
-RETRY_S = 0.5
+#: What an error names that is in the call itself.
+CALL: Final = "a call of a sink"
 
 
 def serve(store: Store) -> StoreServer:
-    """Takes commits of sinks in other processes, and offsets of their streams (`consumerGroup`), until
-    it is closed; close it before the store.
+    """Makes the store the host of other processes, as `shared="host"` does, until it is closed: sinks hand their
+    commits in, and streams their offsets (`consumerGroup`). A store that has a host already stays as it is.
 
     Each commit is appended once, whichever process dies meanwhile; this process may put messages, too.
     Where a commit cannot be appended its sink gets an error, and the next one is taken.
 
     Raises:
         StoreReadOnlyError, StoreClosedError: the store is not open for writing.
-        SparkFaceError: RS_JOURNAL_BUSY: it is served already.
-        OSError: there is no thread left.
+        OSError: there is no thread left, or no socket can be made.
     """
     return StoreServer(store)
 
 
 class StoreServer:
-    """A thread that serves one store; made by `serve`, a context manager."""
+    """A store that takes commits; made by `serve`, a context manager."""
 
-    def __init__(self, store: Store, *, on_step: Step = no_step) -> None:
-        store.wait_flushed(store.begin_offset)  # says what is wrong with a store that takes no puts
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._path = os.path.abspath(rocketstore.scan(store, columns=["size"]).path)
-        self._on_step = on_step
-        # Set by `close` alone. No event: its lock may stay taken where a signal's handler raises.
-        self._ending = False
-        # Written by the thread alone.
-        self._failure: BaseException | None = None
-        self._refused = ""
-        self._lock = journal_lock(self._path)
-        self._thread = threading.Thread(target=self._run, name="rocketstore-inbox", daemon=True)
-        try:
-            start_thread(self._thread)
-        except BaseException:
-            self._lock.release()
-            raise
+        self._ended = False
+        self._end = serve_guests(store)
 
     @property
     def alive(self) -> bool:
-        """Whether commits are taken; not after `close`, a failure, or the end of the store."""
-        return self._thread.is_alive()
+        """Whether commits are taken; not after `close`, or the end of the store."""
+        return not (self._ended or self._store.closed)
 
     def close(self) -> None:
-        """Ends the commit that is under way and takes no other. Idempotent.
-
-        Raises:
-            Exception: whatever ended the thread before.
-        """
-        self._ending = True
-        if not runs_here(self._thread):
-            self._thread.join()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        """Takes no other commit, and waits some seconds for those under way: one that takes longer goes on as long
+        as the store is open. A store that was a host before stays one. Idempotent."""
+        if self.alive and self._end is not None:
+            self._end()
+        self._ended = True
 
     def __enter__(self) -> StoreServer:
         return self
@@ -96,73 +68,50 @@ class StoreServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self) -> None:
-        try:
-            while not self._ending and not self._store.closed:
-                time.sleep(LOOK_S if self._look() else RETRY_S)
-        except StoreClosedError:
-            # The asker sees that no process serves any more, and finishes the commit itself.
-            logger.info("%s was closed while a commit was appended", self._path)
-        except BaseException as error:
-            self._failure = without_frames(error)
-            logger.error("%s is not served any more: %r", self._path, error)
-        finally:
-            self._lock.release()
 
-    def _look(self) -> bool:
-        """Serves what is there; False when the system refuses something, a full disk for example:
-        what was taken stays in the inbox, and is taken again."""
-        try:
-            for file in waiting(self._path):
-                self._serve(file)
-                if self._ending:
-                    break
-        except OSError as error:
-            if str(error) != self._refused:
-                self._refused = str(error)
-                logger.warning("the inbox of %s is tried again: %s", self._path, error)
-            return False
-        self._refused = ""
-        return True
+# ---- calls of sinks ----
 
-    def _serve(self, file: Path) -> None:
-        taken = take(file)
-        if taken is None:
-            return  # it was withdrawn
-        self._on_step("taken")
-        give_answer(taken, self._commit(taken))
-        self._on_step("answered")
-        with contextlib.suppress(FileNotFoundError):
-            taken.unlink()
 
-    def _commit(self, taken: Path) -> dict[str, Any]:
-        def progress(step: str) -> None:
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(taken)
-            self._on_step(step)
+def answer_commit(store: Store, asked: bytes) -> dict[str, Any]:
+    """Appends what the call `sink_commit` names; whether that was done, or had been before."""
 
-        try:
-            asked = load_asked(taken)
-            if isinstance(asked, AskedOffsets):
-                store_offsets(self._store, asked.group, asked.offsets)
-                return {"appended": False}
-            done = commit_to(
-                self._store,
-                self._path,
-                asked.writer,
-                asked.version,
-                asked.files,
-                progress,
-                mixed=True,
-                reuse=asked.reuse,
-            )
-        except StoreClosedError:
-            raise
-        except SparkFaceError as error:
-            return {"code": error.code, "text": error.text}
-        except (RocketStoreError, OSError) as error:
-            if self._store.closed:
-                raise StoreClosedError(f"{self._path} was closed") from error
-            logger.warning("%s: a commit could not be appended: %r", self._path, error)
-            return {"code": "RS_OWNER_FAILED", "text": f"{type(error).__name__}: {error}"}
-        return {"appended": done}
+    def act(found: Any) -> bool:
+        with coded_damage(CALL):
+            writer, version = str(found["writer"]), whole_number(found["version"])
+            files, reuse = staged_files(found["files"]), str(found["reuse"])
+            wait_s = whole_number(found["wait_ms"]) / 1000
+        with journal_lock(store.path, wait_s):
+            return commit_to(store, store.path, writer, version, files, mixed=True, reuse=reuse)
+
+    return _answer(asked, act)
+
+
+def answer_offsets(store: Store, asked: bytes) -> dict[str, Any]:
+    """Stores what the call `sink_offsets` names."""
+
+    def act(found: Any) -> bool:
+        with coded_damage(CALL):
+            offsets = {
+                str(topic): {
+                    int(queue_id): whole_number(offset) for queue_id, offset in row.items()
+                }
+                for topic, row in found["offsets"].items()
+            }
+            group = str(found["group"])
+        store_offsets(store, group, offsets)
+        return False
+
+    return _answer(asked, act)
+
+
+def _answer(asked: bytes, act: Callable[[Any], bool]) -> dict[str, Any]:
+    """The outcome as the sink reads it: `appended`, or code and text of an error."""
+    try:
+        with coded_damage(CALL):
+            found = parse_json(asked, LIMITS["spark"])
+        return {"appended": act(found)}
+    except SparkFaceError as error:
+        code, text = error.code, error.text
+    except (RocketStoreError, OSError) as error:
+        code, text = "RS_OWNER_FAILED", f"{type(error).__name__}: {error}"
+    return {"code": code, "text": text, "pid": os.getpid()}

@@ -34,7 +34,7 @@ from rocketstore.spark.sink.journal import (
     whole_number,
     write_durably,
 )
-from rocketstore.spark.sink.store_access import FileLock, Step, no_step
+from rocketstore.spark.sink.store_access import Step, file_lock, no_step
 
 __all__ = [
     "STAGED",
@@ -119,7 +119,7 @@ def commit_shards(
             RS_JOURNAL_DAMAGED.
     """
     root = Path(path)
-    with FileLock(root / "shards.lock", lock_timeout_s, "RS_SHARDS_LOCKED"):
+    with file_lock(root / "shards.lock", lock_timeout_s, "RS_SHARDS_LOCKED"):
         on_step("locked")
         found = _read(path) or {"format": 1, "shards": [], "writers": {}, "pending": None}
         _finish(root, found, on_step)

@@ -1,33 +1,35 @@
-"""How a commit gets to the store: by its lock, or by the process that has the lock.
+"""How a commit gets to the store: by its lock, or by a call of the process that has the lock.
 
 The sink's journal has a lock of its own, although only the one process that holds the store may
-touch the journal: a thread that serves the store may still be at work when another thread has
-closed the store. The next process, which then has the store, waits for the end of that thread.
+touch the journal: a thread that appends a commit of another process may still be at work when its store was
+closed. The next process, which then has the store, waits for the end of that thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, Final
 
 import rocketstore
-from rocketstore import ConfigError, Store, StoreLockedError
+from rocketstore import ConfigError, OutcomeUnknownError, Store, StoreClosedError, StoreLockedError
 from rocketstore.spark.errors import HINTS, SparkFaceError
-from rocketstore.spark.sink.handover import Request
 from rocketstore.spark.sink.journal import sink_directory
 
-__all__ = ["FileLock", "Step", "is_served", "journal_lock", "no_step", "reach"]
+__all__ = ["Step", "ask", "file_lock", "journal_lock", "no_step", "open_for", "reach"]
 
 RETRY_S = 0.1
-#: Seconds between two looks for the answer to a commit that was handed in.
-ANSWER_S = 0.01
-#: Seconds without progress after which an owner that took a commit is given up.
-PROGRESS_TIMEOUT_S = 600.0
+#: Longest wait for a host's hello, seconds; one that is stopped says none.
+HELLO_S: Final = 5.0
+#: Processes that may end over one commit, a count.
+ENDED_MAX: Final = 10
 
 #: Seconds between two tries to lock a file.
 LOCK_RETRY_S = 0.02
@@ -36,86 +38,39 @@ JOURNAL_TIMEOUT_S = 60.0
 Step = Callable[[str], None]
 
 
-class FileLock:
-    """A file that a single thread of a single process holds at a time, by an exclusive flock, which
-    goes with the process. Taken when this returns; the file is made.
+@contextlib.contextmanager
+def file_lock(file: Path, timeout_s: float, code: str) -> Iterator[None]:
+    """Holds a file for a single thread of a single process at a time, by an exclusive flock, which goes with the
+    process; a forked child does not have it. The file is made.
 
     Raises:
         SparkFaceError: with this code, after `timeout_s` seconds.
     """
+    from rocketstore.sharing import adopt
 
-    def __init__(self, file: Path, timeout_s: float, code: str) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        adopt(handle)
         deadline = time.monotonic() + timeout_s
-        try:
-            while not locked(handle, fcntl.LOCK_EX):
-                if time.monotonic() >= deadline:
-                    raise SparkFaceError(code, f"{file} is held by another for {timeout_s:g} s")
-                time.sleep(LOCK_RETRY_S)
-        except BaseException:
-            os.close(handle)
-            raise
-        self._handle = handle
-        self._process = os.getpid()
-        _held.add(self)
-
-    def release(self) -> None:
-        """Idempotent; a forked child only closes what it has inherited."""
-        handle, self._handle = self._handle, -1
-        _held.discard(self)
-        if handle < 0:
-            return
-        try:
-            if os.getpid() == self._process:
-                # A child may still have the descriptor: closing ours would leave the file locked.
-                fcntl.flock(handle, fcntl.LOCK_UN)
-        finally:
-            os.close(handle)
-
-    def __enter__(self) -> FileLock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def journal_lock(path: str) -> FileLock:
-    """The right to read and write the sink's journal of a store. `is_served` holds it for a moment
-    to look, so that taking it is tried again."""
-    return FileLock(lock_file(path), JOURNAL_TIMEOUT_S, "RS_JOURNAL_BUSY")
-
-
-_held: set[FileLock] = set()
-
-
-def _leave_in_child() -> None:
-    for lock in list(_held):
-        lock.release()
-
-
-os.register_at_fork(after_in_child=_leave_in_child)
-
-
-def is_served(path: str) -> bool:
-    """Whether a process works with the journal now. One that serves the store does all the time."""
-    try:
-        handle = os.open(lock_file(path), os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        return not locked(handle, fcntl.LOCK_SH)
+        while not locked(handle):
+            if time.monotonic() >= deadline:
+                text = f"{file} is held by another for {timeout_s:g} s"
+                raise SparkFaceError(code, f"{text}; {HINTS['lock_timeout']}")
+            time.sleep(LOCK_RETRY_S)
+        yield
     finally:
         os.close(handle)
 
 
-def lock_file(path: str) -> Path:
-    return sink_directory(path) / "journal.lock"
+def journal_lock(path: str, timeout_s: float = JOURNAL_TIMEOUT_S) -> AbstractContextManager[None]:
+    """The right to read and write the sink's journal of a store: one commit at a time."""
+    return file_lock(sink_directory(path) / "journal.lock", timeout_s, "RS_JOURNAL_BUSY")
 
 
-def locked(handle: int, how: int) -> bool:
+def locked(handle: int) -> bool:
     try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -126,32 +81,59 @@ def no_step(name: str) -> None:
 
 
 def reach(
-    path: str, request: Request, timeout_s: float, on_step: Step, largest_body: int = 0
-) -> Store | None:
-    """The store, open for writing and for bodies of this size where its files have room for them;
-    None when its owner has answered the request.
+    path: str,
+    call: str,
+    asked: Mapping[str, Any],
+    timeout_s: float,
+    answer_s: float,
+    largest_body: int = 0,
+) -> Store | bool:
+    """The store, open for writing and for bodies of this size where its files have room for them; or what the process
+    that holds it has answered to a call, which may be done twice. Where that process ends before it answers, the lock
+    or the next one is waited for as long again.
 
     Raises:
-        SparkFaceError: RS_STORE_LOCKED, RS_HANDED_OVER.
+        SparkFaceError: RS_STORE_LOCKED: nothing was asked; RS_HANDED_OVER; and what `ask` raises.
     """
     deadline = time.monotonic() + timeout_s
-    late = False  # so there is one more look at the lock when time is up
+    ended = 0
     while True:
-        late = time.monotonic() >= deadline
-        if is_served(path) and not late:
-            request.hand_in()
-            on_step("handed in")
-            if wait_for_answer(path, request, deadline):
-                return None
+        # So there is one more look at the lock when time is up.
+        late = time.monotonic() >= deadline or ended >= ENDED_MAX
+        try:
+            answered = ask(path, call, asked, answer_s)
+        except (ConnectionResetError, StoreClosedError):
+            answered, ended, deadline = None, ended + 1, time.monotonic() + timeout_s
+        if answered is not None:
+            return answered
         try:
             return open_for(path, largest_body)
         except StoreLockedError as error:
             if late:
-                raise not_reached(path, request, timeout_s, error.holder) from error
+                raise not_reached(path, timeout_s, error.holder, ended > 0) from error
         time.sleep(RETRY_S)
 
 
-def open_for(path: str, largest_body: int) -> Store:
+def ask(path: str, call: str, asked: Mapping[str, Any], limit_s: float) -> bool | None:
+    """What the process that holds the store answers to a call of `serve`: whether it has appended something. None: no
+    process takes calls.
+
+    Raises:
+        ConnectionResetError, StoreClosedError: it has ended before it answered.
+        SparkFaceError: RS_HANDED_OVER: it has not answered in time; or with the code of what went wrong there.
+    """
+    from rocketstore.sharing import ask_host  # tasks do without it
+
+    try:
+        said = ask_host(path, call, json.dumps(asked).encode(), min(limit_s, HELLO_S), limit_s)
+    except OutcomeUnknownError as error:
+        raise handed_over(path, f"{error}") from error
+    if said is not None and "code" in said:
+        raise SparkFaceError(str(said["code"]), f"{said['text']} (said by process {said['pid']})")
+    return None if said is None else bool(said["appended"])
+
+
+def open_for(path: str, largest_body: int = 0) -> Store:
     if not os.path.isdir(os.path.join(path, "commitlog")):
         # One made here would take what belongs into another: of a disk that is not mounted any
         # more, perhaps.
@@ -169,48 +151,22 @@ def open_for(path: str, largest_body: int) -> Store:
     return store
 
 
-def wait_for_answer(path: str, request: Request, deadline: float) -> bool:
-    """False when no process serves the store any more, or none has taken the request by `deadline`,
-    a time of the monotonic clock: it was withdrawn then.
-
-    Raises:
-        SparkFaceError: RS_HANDED_OVER after PROGRESS_TIMEOUT_S without a sign of the owner.
-    """
-    seen, seen_at = 0, deadline
-    while not request.answered:
-        now = time.monotonic()
-        if (touched := request.touched_ns) != seen:
-            seen, seen_at = touched, now
-        if now >= deadline and request.withdraw():
-            return False
-        if now >= max(deadline, seen_at + PROGRESS_TIMEOUT_S):
-            raise handed_over(path, f"shows no progress for {PROGRESS_TIMEOUT_S:g} s")
-        if not is_served(path):
-            return request.answered
-        time.sleep(ANSWER_S)
-    return True
-
-
-def not_reached(path: str, request: Request, timeout_s: float, holder: str) -> SparkFaceError:
-    was_served = request.handed_in or is_served(path)
-    if not request.withdraw():
-        return handed_over(path, f"is gone, and {holder} does not serve it")
-    if was_served:
-        return SparkFaceError(
-            "RS_STORE_LOCKED",
-            f"{path} is held by {holder}, which has not taken the commit in {timeout_s:g} s; "
-            f"{HINTS['lock_timeout']}",
+def not_reached(path: str, timeout_s: float, holder: str, ended: bool) -> SparkFaceError:
+    if ended:
+        return handed_over(
+            path, f"the process that was asked has ended, and {holder} has the store"
         )
     return SparkFaceError(
         "RS_STORE_LOCKED",
-        f"{path} is held by {holder} for {timeout_s:g} s; close it there, or call "
-        f"rocketstore.spark.serve(store) there, or {HINTS['lock_timeout']}",
+        f"{path} is held by {holder} for {timeout_s:g} s, which takes no commits; open it there "
+        "with shared=True, or call rocketstore.spark.serve(store) there, or close it, or "
+        f"{HINTS['lock_timeout']}",
     )
 
 
 def handed_over(path: str, why: str) -> SparkFaceError:
     return SparkFaceError(
         "RS_HANDED_OVER",
-        f"the process that took the commit for {path} {why}; the next process that serves the "
-        "store finishes it, and so does writing the same version again",
+        f"{path}: whether the commit was made is not known: {why}; writing the same version again "
+        "settles it",
     )

@@ -5,13 +5,11 @@ reads them."""
 from __future__ import annotations
 
 import logging
-import os
 import time
 from typing import Any, Final
 
 from rocketstore import RocketStoreError
 from rocketstore.spark.sink.group_commit import commit_group
-from rocketstore.spark.sink.store_access import is_served
 from rocketstore.spark.source.options import QueueOffsets
 from rocketstore.spark.source.stream_progress import Progress
 from rocketstore.spark.stores import store_uuid
@@ -55,12 +53,6 @@ class GroupOffsets:
         if not store_uuid(self._path):
             self._warn_once(
                 "rocketstore has never written this store, and does not begin with it here"
-            )
-            return False
-        if os.path.exists(os.path.join(self._path, "abort")) and not is_served(self._path):
-            self._warn_once(
-                "another process writes it and takes no offsets: call "
-                "rocketstore.spark.serve(store) there; or it was not stopped cleanly"
             )
             return False
         return True

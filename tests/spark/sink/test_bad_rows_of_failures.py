@@ -10,7 +10,7 @@ import pytest
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.store_access import FileLock
+from rocketstore.spark.sink.store_access import file_lock
 from tests.spark.writing import write, writer_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
@@ -49,7 +49,7 @@ def test_of_a_write_that_the_next_one_finishes(
 
 def test_of_a_load_that_never_came_to_the_shards(tmp_path: Path) -> None:
     options = {"shards": "auto", "segmentBytes": "8m"}
-    lock = FileLock(tmp_path / "shards.lock", 1, "RS_SHARDS_LOCKED")
+    lock = file_lock(tmp_path / "shards.lock", 1, "RS_SHARDS_LOCKED")
     with lock, pytest.raises(SparkFaceError, match="RS_SHARDS_LOCKED"):
         write(writer_of(tmp_path, **options))
     assert list(tmp_path.rglob("*.parquet")) == []

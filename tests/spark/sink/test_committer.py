@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import shutil
+import signal
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ import pytest
 
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
-from rocketstore.spark.sink.cleanup import remove_orphans
+from rocketstore.spark.sink.cleanup import abandon, remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.journal import Journal, sink_directory
+from rocketstore.spark.sink.store_access import journal_lock
 from rocketstore.tools import verify
 from tests.spark.staged import killed_at, make, stage_bodies
+from tests.support.forking import fork
 from tests.support.verifying import faults
 
 STEPS = ("locked", "checked", "begun", "appended 0", "appended 3", "flushed", "noted", "discarded")
@@ -222,13 +225,13 @@ def test_nothing_is_an_orphan_where_the_commit_under_way_cannot_be_read(root: Pa
 
 
 def test_orphans_of_every_kind(tmp_path: Path) -> None:
-    """Rows and requests of the dead; files that have their name, and those of others, stay."""
+    """Rows of the dead; files that have their name, and those of others, stay."""
     root, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
     make(root)
     sink = sink_directory(root)
     kept = [sink / "bad_rows" / "kept.parquet", elsewhere / "kept.parquet"]
     kept += [sink / "bad_rows" / "_staged" / "notes.txt", elsewhere / "run" / "notes.txt"]
-    gone = [sink / "bad_rows" / "_staged" / "a.parquet", sink / "inbox" / "b.done"]
+    gone = [sink / "bad_rows" / "_staged" / "a.parquet"]
     custom = [elsewhere / "_staged" / "a.parquet", elsewhere / "run" / "a.frames"]
     for file in (*kept, *gone, *custom):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -351,3 +354,25 @@ def test_writes_without_a_name_are_forgotten_after_a_week(root: Path) -> None:
     assert remove_orphans(str(root), age_s=-60) == 2
     assert [len(Journal(root).commits(writer)) for writer in named] == [1, 1, 1]
     assert len(list((sink_directory(root) / "writers").iterdir())) == 4
+
+
+def test_a_write_that_is_given_up_keeps_what_was_begun(root: Path, rng: random.Random) -> None:
+    """Spark drops the files of a commit that failed; one that was begun still needs them."""
+    bodies = some_bodies(rng, "a", 75)
+    staged = [stage_bodies(root, "1", bodies)]
+    assert killed_at("appended 3", root, "query", 0, staged)
+    assert not abandon(str(root), staged)
+    assert not commit(str(root), "query", 0, [stage_bodies(root, "2", bodies)])
+    unasked = [stage_bodies(root, "3", [b"b"])]
+    assert abandon(str(root), unasked) and not Path(unasked[0].path).exists()
+    assert log_of(root) == [b"first", *bodies]
+
+
+def test_a_forked_child_does_not_keep_the_lock(root: Path) -> None:
+    with journal_lock(str(root)):
+        child = fork()
+        if child == 0:
+            signal.pause()
+    with journal_lock(str(root), 0.0):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)

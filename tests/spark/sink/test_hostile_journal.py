@@ -16,13 +16,14 @@ import rocketstore
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.handover import load_asked
 from rocketstore.spark.sink.journal import Journal, Staged, file_name, sink_directory
+from rocketstore.spark.sink.serve import answer_commit, answer_offsets
 from rocketstore.spark.sink.shards import shard_paths
 from tests.spark.sink.test_committer import log_of, some_bodies
 from tests.spark.staged import make, stage_bodies
 
 SECRET = b"precious " * 20
+DAMAGED = "RS_JOURNAL_DAMAGED"
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def frames(path: object, *, rows: Any = 0, chunks: Any = ()) -> dict[str, Any]:
 
 def pending(**fields: Any) -> str:
     known = {"format": 1, "writer": "w", "version": 0, "begin": 0, "files": [], "present": 0}
+    known |= {"reuse": "skip", "wait_ms": 0}  # of a call
     return json.dumps({**known, **fields})
 
 
@@ -95,11 +97,23 @@ def test_a_file_that_is_no_staged_one_is_not_removed(root: Path, secret: Path) -
 def test_numbers_and_names_are_checked(root: Path, fields: dict[str, Any]) -> None:
     (sink_directory(root) / "pending.json").write_text(pending(**fields))
     refused(root)
-    request = sink_directory(root) / "request.json"
-    if "files" in fields:
-        request.write_text(pending(**fields))
-        with pytest.raises(SparkFaceError, match="RS_JOURNAL_DAMAGED"):
-            load_asked(request)
+    (sink_directory(root) / "pending.json").unlink()
+    with rocketstore.open(root) as store:
+        said = answer_commit(store, pending(**fields).encode())
+        assert said.get("code") == (None if {"begin", "present"} & set(fields) else DAMAGED)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [b"", b"\xff", b"[]", b"7", b"{}", b"[" * 100_000, b'{"writer": "w", "version": 1e999}'],
+    ids=lambda asked: repr(asked[:9]),
+)
+def test_calls_that_no_sink_makes(root: Path, asked: bytes) -> None:
+    with rocketstore.open(root) as store:
+        for answer in (answer_commit, answer_offsets):
+            assert answer(store, asked)["code"] == DAMAGED
+        assert store.groups() == []
+    assert log_of(root) == [b"first"]
 
 
 def deep(path: Path) -> None:
@@ -166,7 +180,6 @@ def test_clean_up_removes_nothing_that_is_not_below_the_sink(root: Path, secret:
     sink = sink_directory(root)
     (sink / "staging").mkdir()
     (sink / "staging" / "run").symlink_to(secret.parent)
-    (sink / "inbox").symlink_to(secret.parent)
     assert remove_orphans(str(root)) == 0
     assert report.exists()
     # A place that the caller names may be a link.

@@ -22,7 +22,7 @@ from rocketstore.spark.sink.shards import (
     refuse_shards,
     shard_paths,
 )
-from rocketstore.spark.sink.store_access import FileLock
+from rocketstore.spark.sink.store_access import file_lock
 from rocketstore.tools import verify
 from tests.spark.shard_stores import bodies_in, killed_at, make_shard
 from tests.support.verifying import faults
@@ -96,7 +96,7 @@ def test_a_shard_that_is_gone_is_named_before_anything_changes(tmp_path: Path) -
 
 def test_one_commit_at_a_time(tmp_path: Path) -> None:
     with (
-        FileLock(tmp_path / "shards.lock", 1, "RS_SHARDS_LOCKED"),
+        file_lock(tmp_path / "shards.lock", 1, "RS_SHARDS_LOCKED"),
         pytest.raises(SparkFaceError, match=r"RS_SHARDS_LOCKED.*shards\.lock"),
     ):
         commit_shards(str(tmp_path), RUN, [], lock_timeout_s=0.05)

@@ -16,7 +16,6 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink import cleanup
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
-from rocketstore.spark.sink.handover import AskedCommit, Request, load_asked
 from rocketstore.spark.sink.journal import (
     TOPICS_MAX,
     Journal,
@@ -112,14 +111,11 @@ def test_a_journal_of_0_1_and_many_topics(root: Path) -> None:
 
 
 def test_a_commit_that_is_handed_over_says_it(root: Path) -> None:
-    request = Request(str(root), AskedCommit("job", 7, [], "retry"))
-    request.hand_in()
-    [file] = (sink_directory(root) / "inbox").iterdir()
-    assert load_asked(file).reuse == "retry"
-    content = json.loads(file.read_text())
-    del content["reuse"]
-    file.write_text(json.dumps(content))
-    assert load_asked(file).reuse == "skip"
+    with rocketstore.open(root, shared="host"):
+        other = [stage_bodies(root, "b", FIRST, topic="other")]
+        with pytest.raises(SparkFaceError, match=r"RS_VERSION_REUSED.*topics.*said by process"):
+            commit(str(root), "job", 7, other, reuse="retry")
+        assert not commit(str(root), "job", 7, other, reuse="skip")
 
 
 def test_shards(tmp_path: Path) -> None:
