@@ -60,6 +60,8 @@ def file_lock(file: Path, timeout_s: float, code: str) -> Iterator[None]:
             time.sleep(LOCK_RETRY_S)
         yield
     finally:
+        # A child that was just forked may still have the descriptor: a close alone would leave the file locked.
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
