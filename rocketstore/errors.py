@@ -186,7 +186,7 @@ class OutcomeUnknownError(RocketStoreError):
 
     status = "UNKNOWN_ERROR"
     #: The run of the store in that process, and the number of the session with it, where this package asked.
-    asked = ("", 0)
+    _asked = ("", 0)
 
 
 class ReplicaStoreError(StoreReadOnlyError):

@@ -184,7 +184,7 @@ class ConsumerOffsets:
             moving = [move.queue_id for move in self.moving if move.key == key]
             if moving and (queue_ids is None or not set(moving).isdisjoint(queue_ids)):
                 raise GroupClaimedError(topic, group, "a transaction that is not on disk yet")
-            # A guest's owner says which process it stands for.
+            # An owner that a host keeps for a guest names the process of that.
             made_by = getattr(owner, "made_by", f"thread {threading.current_thread().name!r}")
             self._claims[key] = (*others, Claim(queue_ids, weakref.ref(owner), made_by))
 

@@ -169,10 +169,10 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         return meant(value), data
 
     def await_next(self, deadline_ns: int, error: OutcomeUnknownError) -> None:
-        """Returns once another host is there than the one that `error` is of, or that one again; raises it where none
+        """Returns once the session has ended in which `error` was met, and the next one is there; raises it where none
         comes in time."""
         try:
-            self.link.await_host(deadline_ns, ended=error.asked[1])
+            self.link.await_host(deadline_ns, ended=error._asked[1])
         except StoreLockedError as why:
             raise error from why
 

@@ -142,7 +142,7 @@ class GuestCommits(Commits):
                 found = guest.call("transaction", fields, blob)
             except OutcomeUnknownError as error:
                 # Another host than the one before, perhaps, which may have gone before it was asked.
-                self._asked[transaction_id] = error.asked[0], first
+                self._asked[transaction_id] = error._asked[0], first
                 guest.await_next(deadline, error)
                 continue
             except RocketStoreError as error:

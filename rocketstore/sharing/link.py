@@ -471,7 +471,7 @@ class HostLink:
 def of_host(error: BaseException, asked: tuple[str, int]) -> BaseException:
     """The error, which knows the host that was asked."""
     if isinstance(error, OutcomeUnknownError):
-        error.asked = asked
+        error._asked = asked
     return error
 
 

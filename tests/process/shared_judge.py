@@ -213,7 +213,11 @@ def _owners(events: list[Event], strikes: list[tuple[int, int]]) -> Iterator[str
     """Nobody commits while another surely has the group: from its claim until it gives it back, its last word, or
     something happens to a process since it asked for it, as owners claim again at the next host and the first one
     wins."""
-    ends = sorted([first for first, _ in strikes] + [e["t"] for e in events if e["e"] == "closing"])
+    closed = {e["life"]: e["t"] for e in events if e["e"] == "closed"}
+    troubles = [
+        *strikes,
+        *((e["t"], closed.get(e["life"], e["t"])) for e in events if e["e"] == "closing"),
+    ]
     last_words = dict[str, int]()
     released = {e["owner"]: e["t"] for e in events if e["e"] == "releasing"}
     for event in events:
@@ -222,10 +226,9 @@ def _owners(events: list[Event], strikes: list[tuple[int, int]]) -> Iterator[str
     for claim in (e for e in events if e["e"] == "claimed"):
         begin, owner = claim["t"], claim["owner"]
         end = min(
+            last_words[claim["life"]],
             released.get(owner, last_words[claim["life"]]),
-            next(
-                (moment for moment in ends if moment >= claim["asked"]), last_words[claim["life"]]
-            ),
+            *(first for first, last in troubles if last >= claim["asked"]),
         )
         for commit in commits:
             if commit["owner"] != owner and begin < commit["asked"] and commit["t"] < end:

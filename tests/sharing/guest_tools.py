@@ -121,7 +121,7 @@ class LocalLink:
                     self.after(name)
                     return json.loads(json.dumps(value)), data
                 except OutcomeUnknownError as error:
-                    error.asked = asked
+                    error._asked = asked
                     if not again:
                         raise
             self.await_host(deadline)

@@ -59,7 +59,7 @@ cdef class HostPuts:
                 and reserve(<void **>&self.expected, &self.expected_room, count, 8)
                 and reserve(<void **>&self.offsets, &self.offset_room, count, 8)
                 and reserve(<void **>&self.told, &self.told_room, count, sizeof(bint))):
-            return self.refuse("the host has no memory for a request of as many messages", 0, ask.count)
+            return self.refuse("the host has no memory for as many messages", 0, ask.count)
         if places:
             memcpy(self.expected, bytes, 8 * count)
         if not self.read_frames(bytes + (8 * count if places else 0),
