@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import subprocess
 import sys
 import time
@@ -78,7 +79,10 @@ class BlockDevice:
 def failing_disk(root: Path, kind: str) -> Iterator[tuple[Disk, BlockDevice]]:
     """A new disk over a device that works until it is told otherwise."""
     need(kind)
-    pytest.importorskip("mfusepy", reason="needs mfusepy and libfuse (Debian: fuse3)")
+    try:
+        importlib.import_module("mfusepy")
+    except (ImportError, OSError) as error:  # the latter without the library of the system
+        pytest.skip(f"needs mfusepy and libfuse (Debian: fuse3): {error}")
     if not Path("/dev/fuse").exists():
         pytest.skip("this kernel has no FUSE")
     root.mkdir(parents=True, exist_ok=True)
