@@ -185,8 +185,6 @@ class OutcomeUnknownError(RocketStoreError):
     message a look at its queue says whether it is there."""
 
     status = "UNKNOWN_ERROR"
-    #: The run of the store in that process, and the number of the session with it, where this package asked.
-    _asked = ("", 0)
 
 
 class ReplicaStoreError(StoreReadOnlyError):

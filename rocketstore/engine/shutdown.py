@@ -252,12 +252,6 @@ class Guests:
         """The service of this kind, if anybody has asked for it."""
         return cast("_Kind | None", self._made.get(kind))
 
-    def end(self, guest: Guest) -> None:
-        """Stops one of them before the store closes; the next `get` makes another. Idempotent."""
-        with self._lock():
-            self._made = {kind: made for kind, made in self._made.items() if made is not guest}
-        self._stop(guest)
-
     def stop(self) -> None:
         """Stops all of them, the newest first. Idempotent. Raises the first error, once the others
         were stopped, too."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -153,8 +153,10 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         *,
         again: bool = False,
         limit_ms: float | None = None,
+        asks: Callable[[str, int], bool] | None = None,
     ) -> tuple[Any, bytes]:
-        """What the host answers. `again`: a call that has no answer is asked once more, at the next host.
+        """What the host answers. `again`: a call that has no answer is asked once more, at the next host. `asks`: as
+        the link takes it.
 
         Raises:
             OutcomeUnknownError: there is no answer.
@@ -164,15 +166,14 @@ class GuestEngine(FollowingEngine, PuttingEngine):
         self.check_open()
         limit_s = (self.limit_ms if limit_ms is None else limit_ms) / 1000
         given = {one: told(value) for one, value in fields.items()}
-        (value, shown), data = self.link.call(name, given, blob, limit_s, again=again)
+        (value, shown), data = self.link.call(name, given, blob, limit_s, again=again, asks=asks)
         self.commit_log.shown = max(self.commit_log.shown, shown)
         return meant(value), data
 
-    def await_next(self, deadline_ns: int, error: OutcomeUnknownError) -> None:
-        """Returns once the session has ended in which `error` was met, and the next one is there; raises it where none
-        comes in time."""
+    def await_next(self, deadline_ns: int, session: int, error: OutcomeUnknownError) -> None:
+        """Returns once a session has ended, and the next one is there; raises `error` where none comes in time."""
         try:
-            self.link.await_host(deadline_ns, ended=error._asked[1])
+            self.link.await_host(deadline_ns, ended=session)
         except StoreLockedError as why:
             raise error from why
 

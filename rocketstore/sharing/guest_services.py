@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from rocketstore._native.append.put_result import restore_put_result
 from rocketstore._native.format.codec import decode_properties
@@ -82,6 +82,19 @@ def said(engine: Any, name: str) -> Any:
     return engine.call(name, {}, again=True)[0]
 
 
+class Asked(NamedTuple):
+    """A host that was asked to commit a transaction, and has not answered yet."""
+
+    life: str
+    session: int
+    #: The number from which the commit record of the transaction is looked for. Those of other threads come between.
+    first: int
+
+
+class LookAgainError(Exception):
+    """A transaction that an earlier host was asked for is to be looked for in the log of this one."""
+
+
 class GuestCommits(Commits):
     """Commits transactions at the host: one call for each. What a host leaves without an answer is looked for in
     the log of the next one, and committed there if it is not in it."""
@@ -91,11 +104,10 @@ class GuestCommits(Commits):
         self._engine = engine
         self._ids = itertools.count(int.from_bytes(os.urandom(8)))
         self._writers = {}
-        # The commit records before it are none of this process.
-        self._next = engine.reader.bounds(TOPIC, 0)[1]
-        #: By the id of a transaction: the life of the host that has not answered, and the number from which the
-        #: commit record of the transaction is looked for. Those of other threads come between.
-        self._asked: dict[str, tuple[str, int]] = {}
+        #: By the life of a host: the number of commit records in its log, as far as it is known.
+        self._counts: dict[str, int] = {}
+        #: Transactions without an answer, by their ids.
+        self._asked: dict[str, Asked] = {}
         #: Of transactions that count: what their wait for the disk raised.
         self._late: dict[str, BaseException] = {}
 
@@ -123,7 +135,6 @@ class GuestCommits(Commits):
         (number, end, error), data = found
         if error is not None:
             self._late[transaction_id] = error
-        self._next = max(self._next, number + 1)
         ids = [decode_properties(row[5]).get("UNIQ_KEY") for row in copies]
         return Appended(number, end, (), results_in(data, ids) if data else ())
 
@@ -133,26 +144,46 @@ class GuestCommits(Commits):
         """The answer of one; or what an earlier one has committed that gave none; None: nothing was to do."""
         guest = self._guest
         deadline = deadline_of(guest.limit_ms)
+        before: Asked | None = None
+        looked = ""
+
+        def asks(life: str, session: int) -> bool:
+            if life != guest.life:  # readers do not know yet how far it goes
+                return False
+            if before is not None and life != looked:
+                raise LookAgainError
+            if life not in self._counts:  # its log may be shorter than that of the one before
+                self._counts = {life: self._engine.reader.bounds(TOPIC, 0)[1]}
+            first = self._counts.get(life, 0)
+            first = first if before is None else min(before.first, first)
+            self._asked[transaction_id] = Asked(life, session, first)
+            return True
+
         while True:
+            looked = guest.life  # before the look
             if (appended := self._in_log(transaction_id)) is not None:
                 return appended
-            before, first = self._asked.get(transaction_id, ("", self._next))
-            self._asked[transaction_id] = guest.life, first
+            before = self._asked.get(transaction_id)
             try:
-                found = guest.call("transaction", fields, blob)
-            except OutcomeUnknownError as error:
-                # Another host than the one before, perhaps, which may have gone before it was asked.
-                self._asked[transaction_id] = error._asked[0], first
-                guest.await_next(deadline, error)
+                found = guest.call("transaction", fields, blob, asks=asks)
+            except LookAgainError:
                 continue
-            except RocketStoreError as error:
-                if before == guest.life:  # which may do yet what it was asked before
+            except OutcomeUnknownError as error:
+                guest.await_next(deadline, self._asked[transaction_id].session, error)
+                continue
+            except (RocketStoreError, TypeError, ValueError) as error:
+                # It may do yet what it was asked before.
+                if before is not None and before.life == looked:
                     raise self._unknown(transaction_id) from error
-                del self._asked[transaction_id]
+                self._asked.pop(transaction_id, None)
                 raise
             else:
-                del self._asked[transaction_id]
-                return None if found[0] is None else found
+                life = self._asked.pop(transaction_id).life
+                if found[0] is None:
+                    return None
+                if life in self._counts:
+                    self._counts[life] = max(self._counts[life], found[0][0] + 1)
+                return found
 
     def _unknown(self, transaction_id: str) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -179,18 +210,19 @@ class GuestCommits(Commits):
     def find(self, transaction_id: str) -> Appended | None:
         """Of a transaction whose host gave no answer. OutcomeUnknownError: it may be committed yet."""
         found = self._in_log(transaction_id)
-        if found is None and self._asked.get(transaction_id, ("", 0))[0] == self._guest.life:
+        asked = self._asked.get(transaction_id)
+        if found is None and asked is not None and asked.life == self._guest.life:
             raise self._unknown(transaction_id)
         self._asked.pop(transaction_id, None)
         return found
 
     def _in_log(self, transaction_id: str) -> Appended | None:
         """What an earlier host has committed before it went. OutcomeUnknownError: it cannot be read."""
-        life, first = self._asked.get(transaction_id, (self._guest.life, 0))
-        if life == self._guest.life:
+        asked = self._asked.get(transaction_id)
+        if asked is None:
             return None
         try:
-            for message in messages_from(self._engine.reader, TOPIC, 0, first):
+            for message in messages_from(self._engine.reader, TOPIC, 0, asked.first):
                 record = None if isinstance(message, Unreadable) else commit_record_of(message)
                 if record is not None and record.id == transaction_id:
                     del self._asked[transaction_id]

@@ -72,9 +72,10 @@ class GuestState:
     guest: str
     pid: int
     name: str
-    #: Its first connection, and what it said there last: whether it takes the store next.
+    #: Its first connection; whether it may be asked there to take the store next, and has said that it does.
     first: socket.socket
-    said: bytes = b""
+    may_hold: bool = False
+    holds_next: bool = False
     #: What calls keep for it: owners of groups, by the numbers that the guest gave them.
     claims: dict[int, Any] = dataclasses.field(default_factory=dict)
     connections: dict[socket.socket, threading.Thread] = dataclasses.field(default_factory=dict)
@@ -221,17 +222,19 @@ class Host:
     def _heir(self) -> socket.socket | None:
         """The first connection of a guest that has the store next, if one says in time that it takes it. This
         process closes it: it is none of its guests."""
-        asked = [one for one in self._guests.copy().values() if one.pid != os.getpid()]
+        asked = [
+            one for one in self._guests.copy().values() if one.may_hold and one.pid != os.getpid()
+        ]
         for one in asked:
             with contextlib.suppress(OSError):
                 one.first.send(messages.ASKS, socket.MSG_DONTWAIT)
         deadline = time.monotonic() + HEIR_S
-        while any(not one.said for one in asked) and time.monotonic() < deadline:
+        while asked and time.monotonic() < deadline:
             seen = self._pause.count
-            if any(one.said == messages.YES for one in asked):
+            if any(one.holds_next for one in asked):
                 break
             self._pause.wait(seen, PAUSE_MS)
-        return next((one.first for one in asked if one.said == messages.YES), None)
+        return next((one.first for one in asked if one.holds_next), None)
 
     # ---- connections ----
 
@@ -297,8 +300,9 @@ class Host:
             messages.send_hello(sock, self._greeting(), ANSWER_S)
             if kind == "guest":
                 sock.settimeout(None)
-                while said := sock.recv(1):  # the end of the guest is the end of it
-                    state.said = said
+                state.may_hold = hello.get("heir") is True
+                while sock.recv(1):  # the end of the guest is the end of it
+                    state.holds_next = True
                     self._pause.notify()
             elif kind == "call":
                 self._answer_calls(sock, state)

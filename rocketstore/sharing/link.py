@@ -23,6 +23,7 @@ from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.errors import (
     BackpressureError,
     GuestStoreError,
+    MessageTooLargeError,
     OutcomeUnknownError,
     StoreClosedError,
     StoreLockedError,
@@ -190,6 +191,7 @@ class HostLink:
             "pid": os.getpid(),
             "name": process_name(os.getpid()),
             "kind": kind,
+            "heir": self._become is not None,
         }
         with contextlib.suppress(BrokenPipeError):  # of one that refuses it unheard, and says why
             messages.send_hello(sock, hello, limit_s)
@@ -214,12 +216,15 @@ class HostLink:
         *,
         again: bool = False,
         once: bool = False,
+        asks: Callable[[str, int], bool] | None = None,
     ) -> tuple[Any, bytes]:
         """What the host answers to a call: a value out of JSON, and bytes. `again`: the call may be done twice, so
         that it is asked again where no answer comes. `once`: only of the host that `connect` has found.
+        `asks` hears the life and the session of each host right before it is asked; False: not this one, now.
 
         Raises:
-            OutcomeUnknownError: no answer has come; it may have been done, by the host that it names.
+            OutcomeUnknownError: no answer has come; it may have been done. MessageTooLargeError: the host takes fewer
+                bytes at once.
             ConnectionResetError: with `once`, the host has ended before it answered.
             StoreLockedError: no host is there within the time. BackpressureError: too many calls go on.
             StoreClosedError: this store is closed. Else what the host says.
@@ -228,17 +233,22 @@ class HostLink:
         began_ns = time.monotonic_ns()
         deadline_ns = began_ns + int(limit_s * 1e9)
         message = {"call": name, **(fields or {})}
+        if len(blob) > self.max_request_bytes:
+            raise MessageTooLargeError(
+                f"{name}: {len(blob)} bytes, and process {self.host_pid}, which holds the store, takes "
+                f"{self.max_request_bytes} at once"
+            )
         self._begin_call(deadline_ns)
         try:
             while True:
                 if not (makes := once or self._maker == threading.get_ident()):
                     self.await_host(deadline_ns)
                 session = self.session
-                answer = self._asked(message, blob, deadline_ns, again)
+                answer = self._asked(message, blob, deadline_ns, again, asks)
                 if answer is not None:
-                    said, data, asked = answer
+                    said, data = answer
                     if "error" in said:
-                        raise of_host(messages.error_of(said["error"]), asked)
+                        raise messages.error_of(said["error"])
                     return said.get("ok"), data
                 if makes:
                     raise ConnectionResetError("the host has ended")
@@ -262,21 +272,30 @@ class HostLink:
                 raise BackpressureError(f"{CALLS_MAX} calls of this store go on; nothing was done")
 
     def _asked(
-        self, message: Mapping[str, Any], blob: bytes, deadline_ns: int, again: bool
-    ) -> tuple[dict[str, Any], bytes, tuple[str, int]] | None:
-        """The answer of a host, with its life and session; None: it has not done it, or `again` is meant."""
+        self,
+        message: Mapping[str, Any],
+        blob: bytes,
+        deadline_ns: int,
+        again: bool,
+        asks: Callable[[str, int], bool] | None,
+    ) -> tuple[dict[str, Any], bytes] | None:
+        """The answer of a host; None: it has not done it, or `again` is meant."""
         with self._lock():
             sock = self._free.pop() if self._free else None
-            life, session = self.life, self.session
+            life = self.life
         if sock is None:
             try:
                 sock, life = self._opened("call", _left_s(deadline_ns))
             except (ConnectionError, TimeoutError):
                 return None
-            with self._lock():
-                session = self.session if life == self.life else self.session + 1
-        asked, kept = (life, session), False
+        kept = False
         try:
+            with self._lock():
+                session = self.session
+                if life != self.life:  # the link has not met this host yet
+                    return None
+            if asks is not None and not asks(life, session):
+                return None
             try:
                 messages.send_call(sock, message, blob, _left_s(deadline_ns))
             except messages.UnsentError:
@@ -288,14 +307,14 @@ class HostLink:
                 late = isinstance(error, TimeoutError)
                 if again and not late:
                     return None
-                raise of_host(self.unknown(f"call {message['call']!r}", late=late), asked) from None
+                raise self.unknown(f"call {message['call']!r}", late=late) from None
             if "again" in said:
                 return None
             with self._lock():
                 kept = session == self.session and not self._closing
                 if kept:
                     self._free.append(sock)
-            return said, data, asked
+            return said, data
         finally:
             if not kept:
                 sock.close()
@@ -402,7 +421,7 @@ class HostLink:
                     self._given = StoreLock.inherited(self.layout, said)
                     return
                 if said is not None:
-                    main.send(messages.NO if self._become is None else messages.YES)
+                    main.send(said)  # it does
                 hidden.close_failed(self.root)
 
     def _find_next(self) -> bool:
@@ -430,17 +449,16 @@ class HostLink:
 
     def _try_next(self) -> bool:
         assert self._identity is not None
-        self._identity.check()
-        given = self._given
-        if self._become is not None and (given or StoreLock.probe(self.layout) is None):
-            self._given = None
-            try:
-                hidden.hold(self.root, self._become(given))
-            except BaseException as error:
-                if given is not None:
-                    given.release()
-                if not isinstance(error, StoreLockedError):
-                    raise
+        given, self._given = self._given, None
+        try:
+            self._identity.check()
+            if self._become is not None and (given or StoreLock.probe(self.layout) is None):
+                with contextlib.suppress(StoreLockedError):
+                    hidden.hold(self.root, self._become(given))
+                    given = None
+        finally:
+            if given is not None:
+                given.release()
         if not self.connect(HELLO_S):
             return False
         self._tell()
@@ -466,13 +484,6 @@ class HostLink:
         self._drop()
         self._shut(self.session)
         self._changed.notify()
-
-
-def of_host(error: BaseException, asked: tuple[str, int]) -> BaseException:
-    """The error, which knows the host that was asked."""
-    if isinstance(error, OutcomeUnknownError):
-        error._asked = asked
-    return error
 
 
 def _left_s(deadline_ns: int) -> float:

@@ -29,16 +29,14 @@ from rocketstore.services.delay import CancelResult
 from rocketstore.services.retention.plan import HeldLog, RetentionPlan, SegmentPlan
 from rocketstore.services.retention.rule import Retention
 from rocketstore.services.transactions.transactions import OpenTransaction, Transaction
-from rocketstore.values.bounded_json import LIMITS, parse_json
+from rocketstore.values.bounded_json import LIMITS, parse_json, weigh
 
 if TYPE_CHECKING:
     import socket
 
 __all__ = [
     "ASKS",
-    "NO",
     "PROTOCOL",
-    "YES",
     "EndedError",
     "UnsentError",
     "error_fields",
@@ -64,10 +62,9 @@ HELLO_BYTES_MAX: Final = 64 << 10
 REST_S: Final = 10.0
 #: Bytes that a system call takes.
 PART_BYTES: Final = 256 << 10
-#: A host that closes asks on the first connection of a guest whether it takes the store next. After YES a
-#: byte with the descriptor of the lock may come.
+#: A host that closes asks on the first connection of a guest whether it takes the store next. One that does says
+#: the same, and may get a byte with the descriptor of the lock.
 ASKS: Final = b"?"
-YES, NO = b"y", b"n"
 _LENGTH: Final = struct.Struct("<I")
 _LENGTHS: Final = struct.Struct("<II")
 
@@ -139,6 +136,7 @@ def send_call(sock: socket.socket, fields: Mapping[str, Any], blob: bytes, limit
     """Sends a call or an answer. Raises UnsentError: the other side does not get it. ValueError: the
     fields are too many."""
     text = _packed(fields)
+    weigh(text, LIMITS["call"])
     try:
         _send(sock, _LENGTHS.pack(len(text), len(blob)) + text, limit_s)
         if blob:

@@ -16,21 +16,20 @@ from rocketstore.engine.writing_engine import WritingEngine
 from rocketstore.errors import ConfigError, StoreLockedError, StoreRecoveringError
 from rocketstore.log.layout.lock import HELD_HERE
 from rocketstore.log.layout.paths import StoreLayout
-from rocketstore.sharing.host import Host, host_of
+from rocketstore.sharing.host import host_of
 from rocketstore.sharing.link import HostLink
 from rocketstore.store import Mode, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketstore.engine.engine import Engine
     from rocketstore.engine.open_options import Options
     from rocketstore.log.layout.lock import StoreLock
 
 __all__ = ["Shared", "check_shared", "open_shared", "serve_guests"]
 
 Shared: TypeAlias = bool | Literal["guest", "host"]
-#: How long an open looks for a host, or for the lock, at least, seconds.
+#: How long an open looks for a host, or for the lock, where it is not said, seconds.
 OPEN_S: Final = 5.0
 #: First and longest pause between two looks, ms.
 SHORTEST_MS: Final = 10
@@ -85,11 +84,11 @@ def open_shared(
         return _serving(begin(os.fspath(layout.root), "r+", given))  # it makes no store
 
     link = HostLink(layout, None if shared == "guest" else become)
-    deadline = time.monotonic() + max(options.wait_s, OPEN_S)
+    began, limit_s = time.monotonic(), options.wait_s or OPEN_S
     pause_ms = SHORTEST_MS
     try:
         while True:
-            left_s = deadline - time.monotonic()
+            left_s = began + limit_s - time.monotonic()
             with contextlib.suppress(StoreRecoveringError):  # of another host already
                 if link.connect(max(left_s, SHORTEST_MS / 1000)):
                     return _guest(path, layout, options, link)
@@ -103,11 +102,9 @@ def open_shared(
                     link.close()
                     return Store(engine, mode)
             if left_s <= 0:
+                waited_s, holder = limit_s - left_s, link.host_state()
                 raise StoreLockedError(
-                    os.fspath(layout.root),
-                    link.host_state(),
-                    REMEDY,
-                    max(options.wait_s, OPEN_S) - left_s,
+                    os.fspath(layout.root), holder, _remedy(layout, holder), waited_s
                 )
             EventCount().wait(0, pause_ms)
             pause_ms = min(2 * pause_ms, LONGEST_MS)
@@ -116,13 +113,21 @@ def open_shared(
         raise
 
 
+def _remedy(layout: StoreLayout, holder: str) -> str:
+    if not layout.root.is_dir():
+        return "there is no store here: see whether the path is right; mode='rw' with shared=True makes one"
+    if "which is stopped" in holder:
+        return "continue that process, or end it"
+    return REMEDY
+
+
 def _guest(path: str, layout: StoreLayout, options: Options, link: HostLink) -> Store:
     from rocketstore.sharing.guest import guest_store
 
     store = guest_store(path, layout, options, link)
     try:
         link.start()
-        link.await_host(time.monotonic_ns() + int(max(options.wait_s, OPEN_S) * 1e9))
+        link.await_host(time.monotonic_ns() + int((options.wait_s or OPEN_S) * 1e9))
     except BaseException:
         store.close()
         raise
@@ -139,15 +144,12 @@ def _serving(engine: WritingEngine) -> WritingEngine:
     return engine
 
 
-def serve_guests(store: Store) -> Callable[[], None] | None:
-    """Makes an open store the host of other processes, and gives what ends that before the store closes. None: it is a
-    host, or a guest of one.
+def serve_guests(store: Store) -> None:
+    """Makes an open store the host of other processes until it closes. A host, or a guest of one, stays what it is.
 
     Raises:
         StoreReadOnlyError, StoreClosedError, ReplicaStoreError: the store takes no puts. OSError: it cannot listen.
     """
-    engine: Engine = store._owning("serve")
-    if not isinstance(engine, WritingEngine) or engine.guests.made(Host) is not None:
-        return None
-    host = host_of(engine)
-    return lambda: engine.guests.end(host)
+    engine = store._owning("serve")
+    if isinstance(engine, WritingEngine):
+        host_of(engine)

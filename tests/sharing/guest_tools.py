@@ -73,6 +73,10 @@ class LocalLink:
             self._maker = 0
         self._ready.set()
 
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
     def lose(self) -> None:
         """The host is gone: its lines end, and claims with them."""
         self._ready.clear()
@@ -108,20 +112,21 @@ class LocalLink:
         limit_s: float = 30.0,
         *,
         again: bool = False,
+        asks: Callable[[str, int], bool] | None = None,
     ) -> tuple[Any, bytes]:
         deadline = time.monotonic_ns() + int(limit_s * 1e9)
         message = json.loads(json.dumps(fields))
         while True:
             if self._ready.is_set() or self._maker == threading.get_ident():
                 self.calls.append(name)
-                asked = self.life, self.session
+                if asks is not None and not asks(self.life, self.session):
+                    continue
                 try:
                     self.before(name)
                     value, data = self._answer(name, message, blob)
                     self.after(name)
                     return json.loads(json.dumps(value)), data
-                except OutcomeUnknownError as error:
-                    error._asked = asked
+                except OutcomeUnknownError:
                     if not again:
                         raise
             self.await_host(deadline)

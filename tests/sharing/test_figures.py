@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rocketstore
+from rocketstore.sharing.meeting import process_state
 from rocketstore.tools import guests_of
 from tests.process.other_process import SMALL, other_process
 from tests.support.waiting import wait_until
@@ -82,6 +83,7 @@ def test_figures_of_a_guest_whose_host_does_not_answer(tmp_path: Path) -> None:
         with rocketstore.open(tmp_path, shared="guest") as store:
             wait_until(lambda: len(store.stats().guests) == 1)
             host.process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: process_state(host.pid) == "stopped")
             try:
                 assert (store.stats().host_pid, store.stats().guests) == (host.pid, ())
                 assert guests_of(tmp_path) == ()

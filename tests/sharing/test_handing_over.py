@@ -92,18 +92,19 @@ def test_guests_that_hold_no_store_say_so(
 
 
 def client(
-    served: Served, answer: bytes, *, stays: bool = True
+    served: Served, *, answers: bool = True, stays: bool = True
 ) -> tuple[threading.Thread, list[list[int]]]:
     """A guest of its own process, for the host, which answers when it is asked; what it gets: descriptors."""
-    sock, _ = served.hello()
+    sock, _ = served.hello(heir=True)
     sock.settimeout(60)
-    wait_until(lambda: bool(served.host._guests))
+    wait_until(lambda: any(one.may_hold for one in served.host._guests.values()))
     next(iter(served.host._guests.values())).pid = 1
 
     def run() -> list[int]:
         with sock:
             assert sock.recv(1) == messages.ASKS
-            sock.sendall(answer)
+            if answers:
+                sock.sendall(messages.ASKS)
             if not stays:
                 sock.shutdown(socket.SHUT_RDWR)
                 return []
@@ -114,7 +115,7 @@ def client(
 
 def test_the_lock_goes_with_the_descriptor(root: Path, served: Served) -> None:
     """It is held after the host has closed, and free once the heir has."""
-    thread, found = client(served, messages.YES)
+    thread, found = client(served)
     served.store.close()
     thread.join()
     ((descriptor,),) = found
@@ -127,10 +128,10 @@ def test_the_lock_goes_with_the_descriptor(root: Path, served: Served) -> None:
     assert not held(root)
 
 
-@pytest.mark.parametrize(("answer", "stays"), [(messages.NO, True), (messages.YES, False)])
-def test_an_heir_that_is_none(root: Path, served: Served, answer: bytes, stays: bool) -> None:
-    """It does not want the store, or ends before it has the lock."""
-    thread, found = client(served, answer, stays=stays)
+@pytest.mark.parametrize(("answers", "stays"), [(False, True), (True, False)])
+def test_an_heir_that_is_none(root: Path, served: Served, answers: bool, stays: bool) -> None:
+    """It does not answer, or ends before it has the lock."""
+    thread, found = client(served, answers=answers, stays=stays)
     served.store.close()
     thread.join()
     assert found == [[]]

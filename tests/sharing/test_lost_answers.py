@@ -18,10 +18,13 @@ from rocketstore.errors import (
     StoreBehindError,
     TransactionSettledError,
 )
+from rocketstore.services.transactions.commits import REMEMBERED
 from rocketstore.sharing import guest_services
 from rocketstore.sharing.guest import GuestEngine
-from tests.sharing.guest_tools import LocalLink, guest_of, shared
+from tests.sharing.guest_tools import LocalLink, guest_engine, guest_of, shared
 from tests.sharing.links import in_thread
+from tests.support.small_store import engine_of
+from tests.support.waiting import wait_until
 
 HOUR = datetime.timedelta(hours=1)
 SMALL = {"commit_log_file_size_bytes": 4096, "max_message_size_bytes": 1024}
@@ -102,9 +105,13 @@ def test_a_transaction_whose_host_gives_no_answer_is_unknown_until_it_is_settled
         with pytest.raises(OutcomeUnknownError):
             tx.commit()
         assert tx.outcome is None
-        with pytest.raises(OutcomeUnknownError, match="commit\\(\\) again"):
+        settled, says = (
+            (TransactionSettledError, "committed") if done else (OutcomeUnknownError, "again")
+        )
+        with pytest.raises(settled, match=says):
             tx.rollback()
-        tx.commit()
+        if not done:
+            tx.commit()
         with pytest.raises(TransactionSettledError):
             tx.rollback()
         assert bodies(host) == [b"a"]
@@ -271,3 +278,101 @@ def test_a_host_that_comes_and_goes_while_a_commit_waits(
         assert link.calls.count("transaction") == 1
         assert bodies(host) == [b"a"]
         guest.close()
+
+
+def test_a_commit_at_a_host_whose_log_is_shorter(tmp_path: Path) -> None:
+    """What the guest knows of the numbers of one log says nothing of those of the next."""
+    with rocketstore.open(tmp_path / "a") as longer:
+        guest, link = guest_of(longer)
+        for _ in range(3):
+            with guest.transaction() as tx:
+                tx.put("orders", b"lost")
+        link.lose()
+    host = rocketstore.open(tmp_path / "b")
+
+    def lose(name: str) -> None:
+        if name == "transaction":
+            link.lose()
+            raise OutcomeUnknownError("it has gone")
+
+    with guest:
+        # The guest reads the files of the first store; what it would look at is what the second one has.
+        engine = guest_engine(guest)
+        engine.reader = engine_of(host).reader
+        link.meet(host)
+        link.after = lose
+        tx = guest.transaction(durability="os")
+        tx.put("orders", b"once")
+        thread, found = in_thread(tx.commit)
+        wait_until(lambda: not link.is_ready)
+        host.close()
+        link.after = lambda name: None
+        with rocketstore.open(tmp_path / "b") as host:
+            engine.reader = engine_of(host).reader
+            link.meet(host)
+            thread.join()
+            assert found == [None]
+            assert bodies(host) == [b"once"]
+            link.close()
+
+
+def test_a_commit_that_is_asked_for_again_after_many_others(tmp_path: Path) -> None:
+    """More than a host remembers; the same host."""
+    with shared(tmp_path / "s", durability="memory") as (host, guest, link):
+        lost = [1]
+
+        def lose(name: str) -> None:
+            if name == "transaction" and lost:
+                lost.pop()
+                raise OutcomeUnknownError("it is slow")
+
+        link.after = lose
+        tx = guest.transaction()
+        tx.put("orders", b"once")
+        with pytest.raises(OutcomeUnknownError):
+            tx.commit()
+        for _ in range(REMEMBERED + 1):
+            with host.transaction() as other:
+                other.put("others", b"")
+        tx.commit()
+        assert tx.outcome == "commit"
+        assert bodies(host) == [b"once"]
+
+
+def test_an_error_of_the_call_itself_is_certain(tmp_path: Path) -> None:
+    with shared(tmp_path / "s") as (host, guest, link):
+
+        def refuse(name: str) -> None:
+            if name == "transaction":
+                raise TypeError("claims: expected a list of at most 65536")
+
+        link.before = refuse
+        tx = guest.transaction()
+        tx.put("orders", b"a")
+        with pytest.raises(TypeError):
+            tx.commit()
+        tx.rollback()
+        assert tx.outcome == "rollback"
+        assert bodies(host) == []
+
+
+def test_a_commit_that_is_interrupted_may_count(tmp_path: Path) -> None:
+    """Ctrl-C while the next host is at work on it."""
+    with shared(tmp_path / "s") as (host, guest, link):
+
+        def interrupt(name: str) -> None:
+            if name == "transaction":
+                raise KeyboardInterrupt
+
+        link.lose()
+        tx = guest.transaction()
+        tx.put("orders", b"a")
+        link.meet(host, "another")
+        link.before = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            tx.commit()
+        link.before = lambda name: None
+        with pytest.raises(OutcomeUnknownError, match="again"):
+            tx.rollback()
+        tx.commit()
+        assert bodies(host) == [b"a"]

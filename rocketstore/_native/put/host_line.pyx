@@ -159,7 +159,7 @@ cdef class HostLine:
             done = self.work.put(ask, bytes)
             answer.count, answer.again = self.work.stored, self.work.again
             self.puts += answer.count
-            self.bytes += ask.size
+            self.bytes += ask.size if answer.count else 0
         else:
             done = self.check_end(ask)
         if not done:

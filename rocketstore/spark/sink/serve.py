@@ -19,7 +19,7 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit_to
 from rocketstore.spark.sink.group_commit import store_offsets
 from rocketstore.spark.sink.journal import coded_damage, staged_files, whole_number
-from rocketstore.spark.sink.store_access import journal_lock
+from rocketstore.spark.sink.store_access import JOURNAL_TIMEOUT_S, journal_lock
 from rocketstore.values import LIMITS, parse_json
 
 __all__ = ["StoreServer", "answer_commit", "answer_offsets", "serve"]
@@ -29,7 +29,7 @@ CALL: Final = "a call of a sink"
 
 
 def serve(store: Store) -> StoreServer:
-    """Makes the store the host of other processes, as `shared="host"` does, until it is closed: sinks hand their
+    """Makes the store the host of other processes, as `shared="host"` does, until the store is closed: sinks hand their
     commits in, and streams their offsets (`consumerGroup`). A store that has a host already stays as it is.
 
     Each commit is appended once, whichever process dies meanwhile; this process may put messages, too.
@@ -47,20 +47,16 @@ class StoreServer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._ended = False
-        self._end = serve_guests(store)
+        serve_guests(store)
 
     @property
     def alive(self) -> bool:
-        """Whether commits are taken; not after `close`, or the end of the store."""
-        return not (self._ended or self._store.closed)
+        """Whether commits are taken: until the store is closed."""
+        return not self._store.closed
 
     def close(self) -> None:
-        """Takes no other commit, and waits some seconds for those under way: one that takes longer goes on as long
-        as the store is open. A store that was a host before stays one. Idempotent."""
-        if self.alive and self._end is not None:
-            self._end()
-        self._ended = True
+        """Does nothing, so that a block may end: the store stays a host until it is closed itself, which waits for
+        what goes on."""
 
     def __enter__(self) -> StoreServer:
         return self
@@ -79,8 +75,9 @@ def answer_commit(store: Store, asked: bytes) -> dict[str, Any]:
         with coded_damage(CALL):
             writer, version = str(found["writer"]), whole_number(found["version"])
             files, reuse = staged_files(found["files"]), str(found["reuse"])
-            wait_s = whole_number(found["wait_ms"]) / 1000
+            wait_s = min(whole_number(found["wait_ms"]) / 1000, JOURNAL_TIMEOUT_S)
         with journal_lock(store.path, wait_s):
+            store.wait_flushed(store.begin_offset)  # it may have closed meanwhile
             return commit_to(store, store.path, writer, version, files, mixed=True, reuse=reuse)
 
     return _answer(asked, act)

@@ -282,20 +282,17 @@ def test_what_is_too_large_for_the_owner_is_refused(
 
 
 def test_which_stores_are_served(root: Path) -> None:
-    """A second server is served by the first, and leaves it; a guest's host serves already."""
+    """A store is served until it is closed, however often one asks; a guest's host serves already."""
     with rocketstore.open(root, "r") as store, pytest.raises(StoreReadOnlyError):
         serve(store)
     with rocketstore.open(root, durability="os") as store:
         with serve(store):
             with serve(store) as second:
                 assert second.alive
-            assert not second.alive
             assert commit(str(root), "query", 0, [stage_bodies(root, "1", [b"a"])])
             with rocketstore.open(root, shared="guest") as guest, serve(guest):
                 pass
         staged = [stage_bodies(root, "2", [b"b"])]
-        with pytest.raises(SparkFaceError, match=r"RS_STORE_LOCKED.*shared=True.*serve\(store\)"):
-            commit(str(root), "query", 1, staged, lock_timeout_s=0.1)
         with serve(store) as third:
             assert commit(str(root), "query", 1, staged)
     assert not third.alive
