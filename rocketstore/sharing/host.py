@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -207,7 +207,7 @@ class Host:
         for thread in threads:
             _ended(thread, deadline)
         # The first connection of a guest comes last: it says that the host is gone.
-        heir = self._heir()
+        heir = heir_of(self._guests.copy().values(), self._pause)
         if heir is not None:
             self._engine.write.lock.bequeath = partial(_bequeath, heir)
         threads = [self._thread]
@@ -218,23 +218,6 @@ class Host:
         late = [thread.name for thread in threads if not _ended(thread, deadline + LATE_S)]
         if late:  # it finds a store that is closed, as a thread of the program does
             logger.warning("%s: a call goes on, of %s", self._engine.path, ", ".join(late))
-
-    def _heir(self) -> socket.socket | None:
-        """The first connection of a guest that has the store next, if one says in time that it takes it. This
-        process closes it: it is none of its guests."""
-        asked = [
-            one for one in self._guests.copy().values() if one.may_hold and one.pid != os.getpid()
-        ]
-        for one in asked:
-            with contextlib.suppress(OSError):
-                one.first.send(messages.ASKS, socket.MSG_DONTWAIT)
-        deadline = time.monotonic() + HEIR_S
-        while asked and time.monotonic() < deadline:
-            seen = self._pause.count
-            if any(one.holds_next for one in asked):
-                break
-            self._pause.wait(seen, PAUSE_MS)
-        return next((one.first for one in asked if one.holds_next), None)
 
     # ---- connections ----
 
@@ -438,6 +421,22 @@ def _close(descriptor: int) -> None:
     if descriptor >= 0:
         with contextlib.suppress(OSError):  # it is closed all the same
             syscalls.close(descriptor)
+
+
+def heir_of(guests: Iterable[GuestState], pause: EventCount) -> socket.socket | None:
+    """The first connection of a guest that has the store next, if one says in time that it takes it. This process
+    closes the store: it is none of its guests."""
+    asked = [one for one in guests if one.may_hold and one.pid != os.getpid()]
+    for one in asked:
+        with contextlib.suppress(OSError):
+            one.first.send(messages.ASKS, socket.MSG_DONTWAIT)
+    deadline = time.monotonic() + HEIR_S
+    while asked and time.monotonic() < deadline:
+        seen = pause.count
+        if any(one.holds_next for one in asked):
+            break
+        pause.wait(seen, PAUSE_MS)
+    return next((one.first for one in asked if one.holds_next), None)
 
 
 def _bequeath(heir: socket.socket, descriptor: int) -> bool:

@@ -235,7 +235,7 @@ class HostLink:
         message = {"call": name, **(fields or {})}
         if len(blob) > self.max_request_bytes:
             raise MessageTooLargeError(
-                f"{name}: {len(blob)} bytes, and process {self.host_pid}, which holds the store, takes "
+                f"{name}: {len(blob)} bytes; process {self.host_pid}, which holds the store, takes "
                 f"{self.max_request_bytes} at once"
             )
         self._begin_call(deadline_ns)

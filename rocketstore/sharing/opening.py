@@ -115,7 +115,7 @@ def open_shared(
 
 def _remedy(layout: StoreLayout, holder: str) -> str:
     if not layout.root.is_dir():
-        return "there is no store here: see whether the path is right; mode='rw' with shared=True makes one"
+        return "there is no store here: see whether the path is right; shared=True makes one"
     if "which is stopped" in holder:
         return "continue that process, or end it"
     return REMEDY

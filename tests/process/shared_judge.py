@@ -184,11 +184,12 @@ def _pipe(found: Found) -> Iterator[str]:
 
 
 def _groups(events: list[Event]) -> Iterator[str]:
-    """Each owner begins where one before committed, or asked to; none commits once another one has."""
+    """Each owner begins where one before committed, or asked to; none commits once another one has moved the group. One
+    that has it for a moment between two hosts, and moves nothing, hinders nobody."""
     kinds = ("claimed", "committing", "committed")
     steps = sorted((e for e in events if e["e"] in kinds), key=lambda event: event["t"])
     acknowledged, asked = dict[str, int](), defaultdict[str, set[int]](lambda: {0})
-    firsts, lasts = dict[int, int](), dict[int, Event]()
+    lasts = dict[int, Event]()
     for step in steps:
         at: dict[str, int] = step["at"]
         if step["e"] == "committing":
@@ -196,9 +197,13 @@ def _groups(events: list[Event]) -> Iterator[str]:
                 asked[queue].add(offset)
         elif step["e"] == "committed":
             owner = step["owner"]
-            first = firsts.setdefault(owner, step["t"])
-            for other, last in lasts.items():
-                if other != owner and first < last["asked"] and last["t"] < step["asked"]:
+            own = lasts.get(owner, step)
+            for last in lasts.values():
+                if (
+                    own["t"] < last["asked"]
+                    and last["t"] < step["asked"]
+                    and last["at"] != own["at"]
+                ):
                     yield f"{step['life']} committed although {last['life']} had the group: {step}"
             lasts[owner] = step
             acknowledged.update(at)

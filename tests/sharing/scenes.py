@@ -216,6 +216,11 @@ def repeats(store: Store, topic: str) -> Any:
     return ended, {row[2] for row in seen(store, topic)}
 
 
+def seen_of(store: Store, name: str) -> list[tuple[Any, ...]]:
+    """What came in the end; how often a message came again is of the clock."""
+    return seen(store, name)[: 2 if name == "repeats" else None]
+
+
 def transactions_of_the_store(store: Store, topic: str) -> Any:
     store.writer(topic).put_batch([b"%d" % n for n in range(9)])
     out, found = f"{topic}out", []

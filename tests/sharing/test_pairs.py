@@ -14,7 +14,7 @@ import rocketstore.aio
 from rocketstore import GroupClaimedError, Retention, Store
 from tests.process.other_process import HOLD, SMALL, OtherProcess, other_process
 from tests.sharing.conftest import Guests
-from tests.sharing.scenes import SCENES, seen
+from tests.sharing.scenes import SCENES, seen, seen_of
 from tests.support.waiting import wait_until
 
 
@@ -39,10 +39,10 @@ def test_a_guest_sees_what_an_ordinary_program_sees(
     shared_guest: Store, ordinary: Store, name: str
 ) -> None:
     scene = SCENES[name]
-    wanted = scene(ordinary, name), seen(ordinary, name)
-    assert (scene(shared_guest, name), seen(shared_guest, name)) == wanted
+    wanted = scene(ordinary, name), seen_of(ordinary, name)
+    assert (scene(shared_guest, name), seen_of(shared_guest, name)) == wanted
     with rocketstore.open(shared_guest.path, "r", **SMALL) as reader:
-        assert seen(reader, name) == wanted[1]
+        assert seen_of(reader, name) == wanted[1]
 
 
 def test_a_guest_of_tasks(host: OtherProcess, root: Path) -> None:
