@@ -7,11 +7,12 @@ What is wrong is a TypeError, a ValueError or a ConfigError, which names the arg
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rocketstore._native.append.put_result import PutResult, restore_put_result
 from rocketstore.config import StoreConfig
+from rocketstore.consuming.group_claims import GroupClaimedError
 from rocketstore.log.queues.delayed_puts import Change
 from rocketstore.values.arguments import text, whole_number
 
@@ -19,6 +20,7 @@ __all__ = [
     "MOST_ID",
     "SHARED",
     "changes_in",
+    "check_moved",
     "numbers_in",
     "results_in",
     "results_text",
@@ -88,3 +90,16 @@ def results_in(data: bytes, ids: Sequence[str | None]) -> list[PutResult]:
         places = (begin, end, queue_id, at, stored_ms, 1, level, host[:size], None, None, None)
         found.append(restore_put_result(*places, duplicate, due_ms, name))
     return found
+
+
+def check_moved(
+    key: str,
+    before: Mapping[int, int],
+    now: Mapping[int, int],
+    queue_ids: tuple[int, ...] | None,
+) -> None:
+    """GroupClaimedError where the offsets of a group have moved on: another consumer had it while the host changed."""
+    chosen = now if queue_ids is None else queue_ids
+    if any(now.get(n, 0) > before.get(n, 0) for n in chosen):
+        topic, _, group = key.partition("@")
+        raise GroupClaimedError(topic, group, "one that had it while the host changed")

@@ -13,6 +13,7 @@ from rocketstore.consuming.followed_offsets import FollowerOffsets
 from rocketstore.consuming.group_claims import GroupClaimedError
 from rocketstore.errors import RocketStoreError, StoreClosedError
 from rocketstore.log.layout.paths import check_group
+from rocketstore.sharing.call_values import check_moved
 from rocketstore.values.kept_errors import without_frames
 
 if TYPE_CHECKING:
@@ -64,11 +65,8 @@ class Kept:
 
     def compare(self, before: Mapping[int, int] | None) -> None:
         """GroupClaimedError where the group has moved on since: another consumer had it meanwhile."""
-        now = self.stored or {}
-        chosen = now if self._queue_ids is None else self._queue_ids
-        if before is not None and any(now.get(n, 0) > before.get(n, 0) for n in chosen):
-            topic, _, group = self.key.partition("@")
-            raise GroupClaimedError(topic, group, "one that had it while the host changed")
+        if before is not None:
+            check_moved(self.key, before, self.stored or {}, self._queue_ids)
 
 
 class GuestOffsets(FollowerOffsets):
@@ -126,7 +124,8 @@ class GuestOffsets(FollowerOffsets):
 
     def _claim(self, kept: Kept) -> None:
         before = kept.stored
-        (kept.stored, unsynced), _ = self._ask("claim", kept.fields, again=True)
+        (stored, unsynced), _ = self._ask("claim", kept.fields, again=True)
+        kept.stored = stored or {}
         self._maybe_unsynced |= unsynced
         kept.compare(before)
 
@@ -176,7 +175,8 @@ class GuestOffsets(FollowerOffsets):
         kept.stored = None  # not known, until it is answered
         fields = {**kept.fields, "offsets": offsets, "sync": sync}
         try:
-            (kept.stored, self._maybe_unsynced), _ = self._ask("commit", fields, again=True)
+            (stored, self._maybe_unsynced), _ = self._ask("commit", fields, again=True)
+            kept.stored = stored or {}
         except GroupClaimedError as error:
             kept.lost = without_frames(error)
             raise

@@ -108,6 +108,8 @@ class GuestCommits(Commits):
         self._counts: dict[str, int] = {}
         #: Transactions without an answer, by their ids.
         self._asked: dict[str, Asked] = {}
+        #: What the host has to know of their consumers, as it was when they were asked for first.
+        self._offsets: dict[str, list[object]] = {}
         #: Of transactions that count: what their wait for the disk raised.
         self._late: dict[str, BaseException] = {}
 
@@ -121,15 +123,27 @@ class GuestCommits(Commits):
         durability: Durability = "memory",
     ) -> Appended | None:
         copies = rows_of(rows)[1:]
+        for one in offsets:
+            self._guest.offsets.kept(*one)
+        if transaction_id not in self._offsets:
+            self._offsets[transaction_id] = [
+                self._read(*one, spans) for one, spans in offsets.items()
+            ]
         fields = {
             "transaction_id": transaction_id,
             "durability": durability,
             "claims": claims.values(),
-            "offsets": [self._read(*one, spans) for one, spans in offsets.items()],
+            "offsets": self._offsets[transaction_id],
             "changes": changes,
             "wanted": rows.wanted,
         }
-        found = self._asked_of_hosts(transaction_id, fields, record_text(transaction_id, copies))
+        try:
+            found = self._asked_of_hosts(
+                transaction_id, fields, record_text(transaction_id, copies)
+            )
+        finally:
+            if transaction_id not in self._asked:
+                del self._offsets[transaction_id]
         if not isinstance(found, tuple):
             return found
         (number, end, error), data = found
@@ -194,11 +208,14 @@ class GuestCommits(Commits):
     def _read(self, consumer: Consumer, key: str, spans: Mapping[int, Span]) -> list[object]:
         """What the host has to know of a consumer, to check that its group steps over nothing."""
         cursors, kept = consumer._cursors, self._guest.offsets.kept(consumer, key)
-        kept.stored = None  # not known, until the group is asked for again
+        believed, ends = kept.stored, {n: span.end for n, span in spans.items()}
+        if believed is not None:  # as far as the group may be from here on
+            kept.stored = {**believed, **ends}
         return [
             kept.fields,
+            believed,
             {n: span.begin for n, span in spans.items()},
-            {n: span.end for n, span in spans.items()},
+            ends,
             {one.queue_id: one.began for one in cursors},
             {one.queue_id: one.reset_to for one in cursors},
         ]

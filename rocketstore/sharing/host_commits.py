@@ -16,6 +16,7 @@ from rocketstore._native.append.copies import check_promise
 from rocketstore._native.append.put_result import as_waiting
 from rocketstore._native.format.codec import decode_properties
 from rocketstore._native.put.batch_append import Rows
+from rocketstore.consuming.group_claims import GroupClaimedError
 from rocketstore.consuming.group_positions import GroupPositions
 from rocketstore.consuming.reading import Reading, Span
 from rocketstore.errors import BackpressureError, RocketStoreError
@@ -31,6 +32,7 @@ from rocketstore.services.transactions.new_copies import changing_of, checked_wr
 from rocketstore.sharing.call_values import (
     MOST_ID,
     changes_in,
+    check_moved,
     numbers_in,
     results_text,
     several,
@@ -159,14 +161,21 @@ def stored(engine: WritingEngine, state: GuestClaims, key: object) -> object:
 
 
 def _spans(
-    engine: WritingEngine, state: GuestClaims, given: object
+    engine: WritingEngine, state: GuestClaims, transaction_id: str, given: object
 ) -> dict[tuple[Any, str], dict[int, Span]]:
     """What a transaction has read, by the owner of the claim, which looks as the consumer did."""
     found: dict[tuple[Any, str], dict[int, Span]] = {}
     for one in several("offsets", given):
-        claimed, *read = several("offsets", one, 5)
+        claimed, believed, *read = several("offsets", one, 6)
         owner = _owner(state, **claimed)
         _positions(engine, owner)
+        if believed is not None:
+            commits, believed = commits_of(engine), numbers_in("offsets", believed)
+            try:
+                check_moved(owner.key, believed, commits.stored(owner.key), owner.queue_ids)
+            except GroupClaimedError:
+                if commits.find(transaction_id) is None:  # it was not the transaction itself
+                    raise
         begins, ends, began, reset_to = (numbers_in("offsets", each) for each in read)
         if not begins.keys() == ends.keys() <= began.keys() == reset_to.keys():
             raise ValueError(f"offsets of {owner.key}: of other queues than their begins")
@@ -221,7 +230,7 @@ def transaction(
         claimed[_claimed(engine, copies[number - 1])] = number
     commits = commits_of(engine)
     appended = commits.append(
-        name, rows, claimed, _spans(engine, state, offsets), changes_in(changes)
+        name, rows, claimed, _spans(engine, state, name, offsets), changes_in(changes)
     )
     if appended is None:
         return None

@@ -27,7 +27,7 @@ HOUR = datetime.timedelta(hours=1)
 NAME = "0123456789abcdef"
 ROW = ("orders", 0, 0, 0, 1_000, b"RS_TRANSACTION\x010123456789abcdef.0\x02", b"body")
 CLAIM = {"claim": 1, "topic": "orders", "group": "g", "queue_ids": None}
-READ: list[Any] = [CLAIM, {0: 0}, {0: 1}, {0: 0}, {0: 0}]
+READ: list[Any] = [CLAIM, {}, {0: 0}, {0: 1}, {0: 0}, {0: 0}]
 RESULT = restore_put_result(0, 0, 0, 0, 0, 1, 0, b"", None)
 #: A sound call of each name.
 SOUND: dict[str, tuple[dict[str, Any], bytes]] = {
@@ -203,8 +203,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("transaction", {"claims": [2]}),
     ("transaction", {"claims": [1]}),
     ("transaction", {"wanted": {1: 0}}),
-    ("transaction", {"offsets": [[*READ[:2], {0: 1, 1: 1}, *READ[3:]]]}),
-    ("transaction", {"offsets": [[CLAIM, {0: 1}, *READ[2:]]]}),
+    ("transaction", {"offsets": [[*READ[:3], {0: 1, 1: 1}, *READ[4:]]]}),
+    ("transaction", {"offsets": [[CLAIM, {}, {0: 1}, *READ[3:]]]}),
     ("transaction", {"changes": [["none", None, 0]]}),
     ("Transactions.prepare", {"properties": {"DELAY": "1"}}),
     ("Transactions.prepare", {"group": ""}),

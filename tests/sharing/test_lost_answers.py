@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 import pytest
 
 import rocketstore
-from rocketstore import Store
+from rocketstore import GroupClaimedError, Store
 from rocketstore.errors import (
     BackpressureError,
     OutcomeUnknownError,
@@ -376,3 +377,31 @@ def test_a_commit_that_is_interrupted_may_count(tmp_path: Path) -> None:
             tx.rollback()
         tx.commit()
         assert bodies(host) == [b"a"]
+
+
+def test_a_transaction_whose_group_another_has_moved(tmp_path: Path) -> None:
+    """While there was no host: what it would move was moved already."""
+    with shared(tmp_path / "s") as (host, guest, link):
+        host.writer("orders").put_batch([b"a", b"b"])
+        consumer = guest.consumer("orders", group="g")
+        lost = [1]
+
+        def lose(name: str) -> None:
+            if name == "transaction" and lost:
+                lost.pop()
+                link.lose()
+                gc.collect()  # the claim of the guest ends with its owner
+                with host.consumer("orders", group="g") as other, host.transaction() as moved:
+                    for message in moved.consume(other):
+                        moved.put("moved", bytes(message.body))
+                link.meet(host, "another")
+                raise OutcomeUnknownError("it has gone")
+
+        link.before = lose
+        with (
+            pytest.raises(GroupClaimedError, match="while the host changed"),
+            guest.transaction() as tx,
+        ):
+            for message in tx.consume(consumer):
+                tx.put("moved", bytes(message.body))
+        assert bodies(host, "moved") == [b"a", b"b"]
