@@ -76,7 +76,7 @@ LONG_FILES: Final[dict[str, str]] = {
     "rocketstore/sharing/link.py": "one class: the connections of a guest, under one lock",
     "rocketstore/sharing/host.py": "one class: whoever comes, what is served, and the end of it",
     "tests/services/test_lost_logs.py": "one table: each file of a store, and what its loss means",
-    "tests/sharing/test_lost_answers.py": "one list: how a host may die before it answers a transaction",
+    "tests/sharing/test_lost_answers.py": "one list: how a host may die",
     "rocketstore/store.py": "one class: what a user calls on a store, most of it docstrings",
     "rocketstore/tools/repair.py": "one command: look, copy, mend, report, in that order",
     "tests/unit/test_scan.py": "one walk and one search, and each byte that may mislead them",
