@@ -27,18 +27,13 @@ def ask_host(
 
     Raises:
         ConnectionResetError: the host has ended before it answered. OutcomeUnknownError: no answer has come in time.
-        GuestStoreError: the host does not take this process, or no call of this size. OSError: the host is of another
-            user, or there is no descriptor left. And what the call raises at the host.
+        GuestStoreError: the host does not take this process. MessageTooLargeError: it takes fewer bytes at once.
+        OSError: the host is of another user, or there is no descriptor left. And what the call raises at the host.
     """
     link = HostLink(StoreLayout(Path(os.path.abspath(path))))
     try:
         if not link.connect(hello_s):
             return None
-        if len(blob) > link.max_request_bytes:
-            raise GuestStoreError(
-                f"{name}: {len(blob)} bytes, and process {link.host_pid}, which holds the store, "
-                f"takes {link.max_request_bytes} at once"
-            )
         (value, _), _ = link.call(name, None, blob, limit_s, again=True, once=True)
         return meant(value)
     finally:

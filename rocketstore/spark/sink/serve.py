@@ -13,17 +13,19 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocketstore import RocketStoreError, Store
+from rocketstore import RocketStoreError, Store, StoreClosedError
 from rocketstore.sharing import serve_guests
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.commit import commit_to
 from rocketstore.spark.sink.group_commit import store_offsets
 from rocketstore.spark.sink.journal import coded_damage, staged_files, whole_number
-from rocketstore.spark.sink.store_access import JOURNAL_TIMEOUT_S, journal_lock
+from rocketstore.spark.sink.store_access import journal_lock
 from rocketstore.values import LIMITS, parse_json
 
 __all__ = ["StoreServer", "answer_commit", "answer_offsets", "serve"]
 
+#: Longest wait for the commits of others that a sink may ask for, seconds: the option `lockTimeoutS`.
+LOCK_TIMEOUT_MAX_S: Final = 86_400
 #: What an error names that is in the call itself.
 CALL: Final = "a call of a sink"
 
@@ -75,12 +77,11 @@ def answer_commit(store: Store, asked: bytes) -> dict[str, Any]:
         with coded_damage(CALL):
             writer, version = str(found["writer"]), whole_number(found["version"])
             files, reuse = staged_files(found["files"]), str(found["reuse"])
-            wait_s = min(whole_number(found["wait_ms"]) / 1000, JOURNAL_TIMEOUT_S)
-        with journal_lock(store.path, wait_s):
-            store.wait_flushed(store.begin_offset)  # it may have closed meanwhile
+            wait_s = min(whole_number(found["wait_ms"]) / 1000, LOCK_TIMEOUT_MAX_S)
+        with journal_lock(store.path, wait_s, lambda: store.closed):
             return commit_to(store, store.path, writer, version, files, mixed=True, reuse=reuse)
 
-    return _answer(asked, act)
+    return _answer(store, asked, act)
 
 
 def answer_offsets(store: Store, asked: bytes) -> dict[str, Any]:
@@ -98,11 +99,12 @@ def answer_offsets(store: Store, asked: bytes) -> dict[str, Any]:
         store_offsets(store, group, offsets)
         return False
 
-    return _answer(asked, act)
+    return _answer(store, asked, act)
 
 
-def _answer(asked: bytes, act: Callable[[Any], bool]) -> dict[str, Any]:
-    """The outcome as the sink reads it: `appended`, or code and text of an error."""
+def _answer(store: Store, asked: bytes, act: Callable[[Any], bool]) -> dict[str, Any]:
+    """The outcome as the sink reads it: `appended`, or code and text of an error. StoreClosedError: the store was
+    closed meanwhile; the sink asks the next process that has it."""
     try:
         with coded_damage(CALL):
             found = parse_json(asked, LIMITS["spark"])
@@ -110,5 +112,7 @@ def _answer(asked: bytes, act: Callable[[Any], bool]) -> dict[str, Any]:
     except SparkFaceError as error:
         code, text = error.code, error.text
     except (RocketStoreError, OSError) as error:
+        if store.closed:
+            raise StoreClosedError(f"{store.path} was closed") from error
         code, text = "RS_OWNER_FAILED", f"{type(error).__name__}: {error}"
     return {"code": code, "text": text, "pid": os.getpid()}

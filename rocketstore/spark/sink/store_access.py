@@ -39,12 +39,14 @@ Step = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def file_lock(file: Path, timeout_s: float, code: str) -> Iterator[None]:
+def file_lock(
+    file: Path, timeout_s: float, code: str, ended: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
     """Holds a file for a single thread of a single process at a time, by an exclusive flock, which goes with the
     process; a forked child does not have it. The file is made.
 
     Raises:
-        SparkFaceError: with this code, after `timeout_s` seconds.
+        SparkFaceError: with this code, after `timeout_s` seconds. StoreClosedError: `ended()` while it waited.
     """
     from rocketstore.sharing import adopt
 
@@ -54,6 +56,8 @@ def file_lock(file: Path, timeout_s: float, code: str) -> Iterator[None]:
         adopt(handle)
         deadline = time.monotonic() + timeout_s
         while not locked(handle):
+            if ended():
+                raise StoreClosedError(f"the store was closed while {file} was held by another")
             if time.monotonic() >= deadline:
                 text = f"{file} is held by another for {timeout_s:g} s"
                 raise SparkFaceError(code, f"{text}; {HINTS['lock_timeout']}")
@@ -65,9 +69,11 @@ def file_lock(file: Path, timeout_s: float, code: str) -> Iterator[None]:
         os.close(handle)
 
 
-def journal_lock(path: str, timeout_s: float = JOURNAL_TIMEOUT_S) -> AbstractContextManager[None]:
+def journal_lock(
+    path: str, timeout_s: float = JOURNAL_TIMEOUT_S, ended: Callable[[], bool] = lambda: False
+) -> AbstractContextManager[None]:
     """The right to read and write the sink's journal of a store: one commit at a time."""
-    return file_lock(sink_directory(path) / "journal.lock", timeout_s, "RS_JOURNAL_BUSY")
+    return file_lock(sink_directory(path) / "journal.lock", timeout_s, "RS_JOURNAL_BUSY", ended)
 
 
 def locked(handle: int) -> bool:

@@ -7,8 +7,10 @@ import errno
 import os
 import random
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +200,7 @@ def test_what_is_given_up_before_it_begins_is_not_appended(
     monkeypatch.setattr(commit_module, "ANSWER_S", 0.2)
     staged, gate = [stage_bodies(root, "1", [b"a"])], Gate("")
 
-    def held(path: str, timeout_s: float) -> AbstractContextManager[None]:
+    def held(path: str, timeout_s: float, *more: Any) -> AbstractContextManager[None]:
         gate("")
         return journal_lock(path, timeout_s)
 
@@ -382,3 +384,17 @@ def test_a_message_of_the_owner_is_not_taken_for_a_frame(
     found.sort(key=lambda m: m.physical_offset)
     assert [m.body for m in found] == [b"first", *bodies]
     assert faults(verify(root)) == []
+
+
+def test_a_store_that_closes_while_a_commit_waits(root: Path) -> None:
+    """The wait ends with the store; the sink commits by itself then."""
+    store = rocketstore.open(root, durability="os", shared="host")
+    staged = [stage_bodies(root, "1", [b"a"])]
+    with ThreadPoolExecutor(1) as pool, journal_lock(str(root)):
+        asked = pool.submit(partial(commit, lock_timeout_s=3600), str(root), "query", 0, staged)
+        wait_until(lambda: any(one.in_flight for one in store.stats().guests))
+        store.close()
+        # The journal is still held: nothing of the store waits for it any more.
+        wait_until(lambda: not any("rocketstore-guest" in t.name for t in threading.enumerate()))
+    assert asked.result(60)
+    check(root, [b"a"], 0)
