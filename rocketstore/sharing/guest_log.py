@@ -46,7 +46,7 @@ class GuestLog:
         self.elsewhere = self.log.elsewhere = Elsewhere(self, self.positions)
         self.log.start(0, -1, 0)
         self._shown_when_flushed = config.visible_is_flushed
-        #: Of the host that the lines go to; `life` is its run.
+        #: The run of the host to which puts go, and the number of the session with it.
         self.life, self._session = "", 0
         #: Between these ends of the log puts were lost that a host acknowledged with less than "disk"
         #: before it died. What was put there since is not known from it.

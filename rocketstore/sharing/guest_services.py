@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rocketstore.services.retention.rule import Retention
     from rocketstore.services.transactions.checks import OnCheck
     from rocketstore.sharing.guest import GuestEngine
+    from rocketstore.sharing.guest_offsets import Kept
     from rocketstore.values.durability import Durability
     from rocketstore.values.timestamps import Duration, Timestamp
 
@@ -95,6 +96,23 @@ class LookAgainError(Exception):
     """A transaction that an earlier host was asked for is to be looked for in the log of this one."""
 
 
+def read_by(consumer: Consumer, kept: Kept, spans: Mapping[int, Span]) -> list[Any]:
+    """What the host has to know of a consumer, to check that its group steps over nothing. The claim believes from
+    here on that the group may be as far as the transaction moves it."""
+    cursors, believed = consumer._cursors, kept.stored
+    ends = {n: span.end for n, span in spans.items()}
+    if believed is not None:
+        kept.stored = {**believed, **ends}
+    return [
+        kept.fields,
+        believed,
+        {n: span.begin for n, span in spans.items()},
+        ends,
+        {one.queue_id: one.began for one in cursors},
+        {one.queue_id: one.reset_to for one in cursors},
+    ]
+
+
 class GuestCommits(Commits):
     """Commits transactions at the host: one call for each. What a host leaves without an answer is looked for in
     the log of the next one, and committed there if it is not in it."""
@@ -108,8 +126,8 @@ class GuestCommits(Commits):
         self._counts: dict[str, int] = {}
         #: Transactions without an answer, by their ids.
         self._asked: dict[str, Asked] = {}
-        #: What the host has to know of their consumers, as it was when they were asked for first.
-        self._offsets: dict[str, list[object]] = {}
+        #: Their consumers' claims, with what the host has to know of each, as it was when they were asked for first.
+        self._read: dict[str, list[tuple[Kept, list[Any]]]] = {}
         #: Of transactions that count: what their wait for the disk raised.
         self._late: dict[str, BaseException] = {}
 
@@ -123,17 +141,18 @@ class GuestCommits(Commits):
         durability: Durability = "memory",
     ) -> Appended | None:
         copies = rows_of(rows)[1:]
-        for one in offsets:
-            self._guest.offsets.kept(*one)
-        if transaction_id not in self._offsets:
-            self._offsets[transaction_id] = [
-                self._read(*one, spans) for one, spans in offsets.items()
+        kept = [self._guest.offsets.kept(*one) for one in offsets]
+        if transaction_id not in self._read:
+            found_in = zip(kept, offsets.items(), strict=True)
+            self._read[transaction_id] = [
+                (claim, read_by(consumer, claim, spans))
+                for claim, ((consumer, _), spans) in found_in
             ]
         fields = {
             "transaction_id": transaction_id,
             "durability": durability,
             "claims": claims.values(),
-            "offsets": self._offsets[transaction_id],
+            "offsets": [read for _, read in self._read[transaction_id]],
             "changes": changes,
             "wanted": rows.wanted,
         }
@@ -141,9 +160,11 @@ class GuestCommits(Commits):
             found = self._asked_of_hosts(
                 transaction_id, fields, record_text(transaction_id, copies)
             )
-        finally:
-            if transaction_id not in self._asked:
-                del self._offsets[transaction_id]
+        except BaseException:
+            if transaction_id not in self._asked:  # it is certain that it does not count
+                self._forget(transaction_id, counts=False)
+            raise
+        self._forget(transaction_id, counts=True)
         if not isinstance(found, tuple):
             return found
         (number, end, error), data = found
@@ -205,20 +226,12 @@ class GuestCommits(Commits):
             "commit() again settles it"
         )
 
-    def _read(self, consumer: Consumer, key: str, spans: Mapping[int, Span]) -> list[object]:
-        """What the host has to know of a consumer, to check that its group steps over nothing."""
-        cursors, kept = consumer._cursors, self._guest.offsets.kept(consumer, key)
-        believed, ends = kept.stored, {n: span.end for n, span in spans.items()}
-        if believed is not None:  # as far as the group may be from here on
-            kept.stored = {**believed, **ends}
-        return [
-            kept.fields,
-            believed,
-            {n: span.begin for n, span in spans.items()},
-            ends,
-            {one.queue_id: one.began for one in cursors},
-            {one.queue_id: one.reset_to for one in cursors},
-        ]
+    def _forget(self, transaction_id: str, *, counts: bool) -> None:
+        """The transaction is settled: its groups are where it moved them, or where they were."""
+        self._asked.pop(transaction_id, None)
+        for kept, (_, believed, *_rest) in self._read.pop(transaction_id, ()):
+            if not counts:
+                kept.stored = believed
 
     def stored(self, key: str) -> dict[int, int]:
         found: dict[int, int] = self._guest.call("stored", {"key": key}, again=True)[0]
@@ -230,7 +243,7 @@ class GuestCommits(Commits):
         asked = self._asked.get(transaction_id)
         if found is None and asked is not None and asked.life == self._guest.life:
             raise self._unknown(transaction_id)
-        self._asked.pop(transaction_id, None)
+        self._forget(transaction_id, counts=found is not None)
         return found
 
     def _in_log(self, transaction_id: str) -> Appended | None:

@@ -100,8 +100,7 @@ class Life:
 
     @contextlib.contextmanager
     def though_it_recovers(self) -> Iterator[None]:
-        """On a slow machine a read is told that the next host recovers, or is not there yet; the same call works
-        afterwards."""
+        """Notes a read that raised because the next host recovers, or has not come yet. The same read works later."""
         try:
             yield
         except (StoreBehindError, StoreRecoveringError):

@@ -16,6 +16,7 @@ from rocketstore import GroupClaimedError, Store
 from rocketstore.errors import (
     BackpressureError,
     OutcomeUnknownError,
+    QueueOffsetMismatchError,
     StoreBehindError,
     TransactionSettledError,
 )
@@ -405,3 +406,27 @@ def test_a_transaction_whose_group_another_has_moved(tmp_path: Path) -> None:
             for message in tx.consume(consumer):
                 tx.put("moved", bytes(message.body))
         assert bodies(host, "moved") == [b"a", b"b"]
+
+
+def test_a_refused_transaction_leaves_the_group_where_it_was(tmp_path: Path) -> None:
+    """Another consumer that then moves it as far as the transaction would have is met all the same."""
+    with shared(tmp_path / "s") as (host, guest, link):
+        host.writer("orders").put_batch([b"a", b"b"])
+        consumer = guest.consumer("orders", group="g")
+        with pytest.raises(QueueOffsetMismatchError), guest.transaction() as tx:
+            assert len(tx.consume(consumer)) == 2
+            tx.put("moved", b"", expected_queue_offset=5)
+        (kept,) = guest_engine(guest).offsets._kept
+        assert kept.stored == {}
+        link.lose()
+        gc.collect()  # the claim of the guest ends with its owner
+        with host.consumer("orders", group="g") as other, host.transaction() as moved:
+            moved.consume(other)
+        link.meet(host, "another")
+        with (
+            pytest.raises(GroupClaimedError, match="while the host changed"),
+            guest.transaction() as tx,
+        ):
+            tx.consume(consumer)
+            tx.put("moved", b"again")
+        assert "moved" not in host.topics()

@@ -70,8 +70,8 @@ class StoreLock:
 
     @classmethod
     def inherited(cls, layout: StoreLayout, fd: int) -> StoreLock | None:
-        """The lock that the last holder of the store has given away with this descriptor, which belongs to the lock
-        from here on; None: it is no lock of the store, and is closed."""
+        """The lock that the last holder of the store has given away with this descriptor. The lock closes the
+        descriptor in the end. None: no lock of the store came with it, and this call has closed it."""
         try:
             if _still_named(fd, os.fspath(layout.lock)) and syscalls.lock_first_byte(fd):
                 return cls(layout, fd, syscalls.pread(fd, len(OUR_MARK), 0))
