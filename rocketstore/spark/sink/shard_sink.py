@@ -14,7 +14,13 @@ from rocketstore.spark.sink.bad_rows import BadRows
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.options import WriteOptions
 from rocketstore.spark.sink.shard_writing import write_shard
-from rocketstore.spark.sink.shards import Shard, abandon_shards, commit_shards, shard_paths
+from rocketstore.spark.sink.shards import (
+    Shard,
+    abandon_shards,
+    commit_shards,
+    make_run,
+    shard_paths,
+)
 from rocketstore.spark.sink.sink import (
     CountedBatches,
     TaskWriter,
@@ -48,6 +54,8 @@ class ShardWriter(TaskWriter[Shard], DataSourceArrowWriter):
         except ConfigError as error:
             text = str(error).replace("max_message_size_bytes", "maxMessageSizeBytes")
             raise SparkFaceError("RS_BAD_OPTION", f"segmentBytes: {text}") from error
+        with coded_errors("RS_WRITE_FAILED", options.path):
+            make_run(options.path, self.run)
 
     def make(
         self, batches: CountedBatches, partition: int, bad_rows: BadRows | None

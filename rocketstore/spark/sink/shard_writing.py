@@ -42,10 +42,11 @@ def write_shard(
     message.
 
     Each attempt has a store of its own, which readers do not find until the job's commit names it.
-    One that fails removes it.
+    One that fails removes it. `shards.make_run` comes first.
 
     Raises:
-        SparkFaceError: RS_BAD_ROW; RS_SHARD_FAILED: the store could not be written, and why.
+        SparkFaceError: RS_BAD_ROW; RS_SHARD_FAILED: the store could not be written, and why, or the
+            run is over.
     """
     name = os.path.join(STAGED, run, f"{partition:05d}-{uuid.uuid4().hex}")
     store: Store | None = None
@@ -107,17 +108,21 @@ def open_new(path: Path, routing: Routing, file_bytes: int) -> Store:
 
 
 def make_directory(path: Path) -> None:
-    """With those above it, which a task that gives up takes away while they are empty."""
-    for _ in range(9):
-        with contextlib.suppress(FileNotFoundError):
-            os.makedirs(path)
-            return
-    os.makedirs(path)
+    """In the directory of its run, which the driver has made and takes away when the run is
+    over."""
+    try:
+        os.mkdir(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            error.errno,
+            "the load was given up, or the driver made this directory where no task sees it",
+            str(path.parent),
+        ) from error
 
 
 def remove(store: Store | None, path: Path) -> None:
-    """All that an attempt has made, also the directories of the run when it was the last one there:
-    the driver that gave the run up may have removed them earlier."""
+    """All that an attempt has made; also the directories of its run where its store has made them
+    again: those of a run that is not over are not empty."""
     if store is not None:
         with contextlib.suppress(RocketStoreError, OSError):
             store.destroy()

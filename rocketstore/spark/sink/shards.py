@@ -4,7 +4,8 @@ count.
     shards.json          the shards in their order, and how far each writer has come; a shard that it does
                          not name does not exist for readers
     shard-00000/ …       stores, each with offsets and an order of its own
-    _staged/<run>/       what tasks write, until the manifest has it; names begin with partition and attempt
+    _staged/<run>/       what tasks write, until the manifest has it; the driver makes it, and a run whose
+                         directory is gone is over: its tasks find no place any more
     shards.lock          held by the process that changes the manifest
 
 A commit is noted as `pending` with all its renames before the first of them; from then on it is
@@ -42,6 +43,7 @@ __all__ = [
     "abandon_shards",
     "commit_shards",
     "committed_shards",
+    "make_run",
     "refuse_shards",
     "shard_paths",
 ]
@@ -99,6 +101,17 @@ def _rows_by_version(manifest: dict[str, Any], writer: str) -> dict[int, int]:
 # ---- committing ----
 
 
+def make_run(path: str, run: str) -> None:
+    """Makes the directory in which the tasks of a run write, for as long as there is one. It is
+    never empty: one that a task's store makes again, in the place of the removed one, is."""
+    directory = Path(path) / STAGED / run
+    for _ in range(9):
+        with contextlib.suppress(FileNotFoundError):  # another run has ended, and was the last here
+            os.makedirs(directory)
+            break
+    (directory / "open").touch()
+
+
 def commit_shards(
     path: str,
     run: str,
@@ -134,7 +147,7 @@ def commit_shards(
                 sync_path(root / STAGED)
             sync_path(root)
             for directory in _above(root):
-                with contextlib.suppress(PermissionError):  # no task has made one there
+                with contextlib.suppress(PermissionError):  # this user has made none there
                     sync_path(directory)
             number = _next_number(root, found)
             moves = [
@@ -221,7 +234,7 @@ def _check_there(store: Path) -> None:
 
 
 def _above(root: Path) -> list[Path]:
-    """The directories above it on its disk: tasks make those that are missing."""
+    """The directories above it on its disk: `make_run` makes those that are missing."""
     disk = root.stat().st_dev
     return list(takewhile(lambda above: above.stat().st_dev == disk, root.resolve().parents))
 
@@ -257,9 +270,13 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _remove(run: Path) -> None:
-    """A task that lost the race may still be writing there: what it still makes is removed as an
-    orphan."""
-    shutil.rmtree(run, ignore_errors=True)
+    """All of a run that is over. It loses its name first: tasks that Spark has killed may still
+    write, and what they make by that name from now on fails."""
+    gone = run.with_suffix(".gone")
+    with contextlib.suppress(OSError):
+        os.rename(run, gone)
+    for directory in (gone, run):
+        shutil.rmtree(directory, ignore_errors=True)
     with contextlib.suppress(OSError):
         run.parent.rmdir()
 

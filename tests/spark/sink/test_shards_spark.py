@@ -62,7 +62,7 @@ def test_a_load_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     bad = frame_of(spark, 0, 2).selectExpr("if(keys = '3999', null, body) as body", "topic")
     with pytest.raises(Exception, match=r"RS_BAD_ROW.*body is null"):
         load(bad, root, shards="auto")
-    # Spark tells of the failure while tasks that it kills still clean up.
+    # Tasks that Spark has killed may still write when it raises.
     wait_until(lambda: not root.exists() or os.listdir(root) == [])
     load(bad, root, shards="auto", badRows="divert")
     assert sorted(bodies(spark, root)) == list(range(ROWS - 1))
