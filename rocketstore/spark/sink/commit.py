@@ -126,6 +126,8 @@ def commit_to(
     for file in files:
         check_staged(file)
     check_sizes(store, path, files)
+    if mixed:  # another process says so; what is begun and never whole would bar all commits
+        deque(read_chunks(files), maxlen=0)
     sync_names(files)
     intended = Commit(writer, version, flushed_end(store), tuple(files), mixed=mixed)
     on_step("checked")

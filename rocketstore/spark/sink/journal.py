@@ -57,6 +57,8 @@ STATE_BYTES_MAX = 256 << 20
 #: Ends the names of files that hold staged frames. The sink reads and removes no other file that a
 #: state file names: any program that can write to the store's directory can write to it.
 FRAMES: Final = ".frames"
+#: Size of a chunk of frames, bytes: it is read into memory as a whole. The sink makes some MiB.
+CHUNK_BYTES_MAX: Final = 1 << 30
 #: Fields that are noted of each commit.
 NOTED = ("version", "begin", "end", "rows")
 
@@ -140,6 +142,8 @@ def whole_number(value: object) -> int:
 def _chunk(size: object, frames: object, checksum: object) -> tuple[int, int, int]:
     if whole_number(frames) > whole_number(size):
         raise ValueError(f"{frames} frames in {size} bytes")
+    if whole_number(size) > CHUNK_BYTES_MAX:
+        raise ValueError(f"a chunk of {size} bytes: at most {CHUNK_BYTES_MAX}")
     return whole_number(size), whole_number(frames), whole_number(checksum)
 
 

@@ -111,7 +111,7 @@ def _answer(store: Store, asked: bytes, act: Callable[[Any], bool]) -> dict[str,
         return {"appended": act(found)}
     except SparkFaceError as error:
         code, text = error.code, error.text
-    except (RocketStoreError, OSError) as error:
+    except (RocketStoreError, OSError, MemoryError) as error:
         if store.closed:
             raise StoreClosedError(f"{store.path} was closed") from error
         code, text = "RS_OWNER_FAILED", f"{type(error).__name__}: {error}"

@@ -101,8 +101,9 @@ def largest_body(batch: pa.RecordBatch) -> int:
 
 
 def parts(batch: pa.RecordBatch, most_bytes: int = 8 << 20) -> Iterator[pa.RecordBatch]:
-    """Pieces of about `most_bytes`: a chunk is held in memory and appended at once."""
-    count = max(1, -(-batch.nbytes // most_bytes))
+    """Pieces of about `most_bytes`, of 64 Ki rows at most, which a record makes larger: a chunk is
+    held in memory and appended at once."""
+    count = max(1, -(-batch.nbytes // most_bytes), batch.num_rows >> 16)
     rows = max(1, -(-batch.num_rows // count))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
