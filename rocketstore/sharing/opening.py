@@ -35,8 +35,7 @@ OPEN_S: Final = 5.0
 SHORTEST_MS: Final = 10
 LONGEST_MS: Final = 50
 REMEDY: Final = (
-    "open it with shared=True there and here, or have `rocketstore serve` hold it; "
-    "mode='r' reads it"
+    "open it with shared=True there, too, or have `rocketstore serve` hold it; mode='r' reads it"
 )
 
 

@@ -112,7 +112,7 @@ def test_a_store_that_is_not_shared_says_what_to_do(
         open_small(root, shared=True)
     with other_process(HOLD, root) as plain:
         assert plain.line() == "open"
-        with pytest.raises(StoreLockedError, match=f"{plain.pid}.*shared=True there and here"):
+        with pytest.raises(StoreLockedError, match=f"{plain.pid}.*shared=True there, too"):
             open_small(root, shared=True)
         with pytest.raises(StoreLockedError):
             open_small(root, shared="host")
