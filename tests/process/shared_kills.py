@@ -47,6 +47,8 @@ LONGEST_PAUSE_S: Final = 0.4
 LONGEST_STOP_S: Final = 0.4
 #: Of the errors of a life that hangs, characters: the end, where its threads are.
 ERRORS_SHOWN: Final = 20_000
+#: Small files, but no thousands of them for each queue, whose mappings a process could not keep: of 200 kills.
+FILES: Final = {**SMALL, "consume_queue_file_size_bytes": 4096 * 20}
 #: Bytes of a body, and bodies of a batch, that fill a log before the first life.
 FILL_BODY, FILL_BATCH = 1 << 20, 8
 
@@ -340,7 +342,7 @@ def campaign(
     path: Path, kills: Iterable[int], rng: random.Random, gib: float = 0.0
 ) -> dict[str, Any]:
     """Strikes a new store; gives what was counted, or fails with what is wrong."""
-    options: dict[str, Any] = {} if gib else SMALL
+    options: dict[str, Any] = {} if gib else FILES
     if gib:
         with rocketstore.open(path, durability="os") as store:
             writer = store.writer("fill")
