@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from rocketstore._native.os import syscalls
 from rocketstore._native.os.mapped_file import MappedFile
@@ -40,6 +40,8 @@ from rocketstore.log.read.source import Holders
 __all__ = ["Follower"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Longest wait before the follower checks that the writer lives, ms; a killed writer wakes no one.
 BELIEF_MS: Final = 100
@@ -223,6 +225,12 @@ class Follower:
                 raise StoreBehindError(str(self._layout.root), "consume queues", reason)
             time.sleep(SHORTEST_LOOK_MS / 1000)
             self.look()
+
+    def again(self, look: Callable[[], T], error: Exception, /) -> T:
+        """Where one writer died and the next one recovers, a read may have units of the one, and files or bounds
+        of the other: that is no damage."""
+        self.look()
+        return self.steady.of(look)
 
     def wait_indexed(self) -> None:
         """Waits a moment until the key index has the keys of all that is visible now.

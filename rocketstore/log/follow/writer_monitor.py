@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from rocketstore._native.os import syscalls
-from rocketstore.errors import StoreRecoveringError
+from rocketstore.errors import CorruptRecordError, ReadFailedError, StoreRecoveringError
 from rocketstore.log.layout.lock import describe_recovery
 from rocketstore.log.layout.paths import StoreLayout
 from rocketstore.log.layout.positions_page import PositionsPage
@@ -132,14 +132,20 @@ class SteadyLooks:
 
         Raises:
             StoreRecoveringError: a process was not through after RECOVERY_S.
+            CorruptRecordError, ReadFailedError: as `look`, while the writer stayed the same.
         """
         deadline = 0.0
         while True:
             run = self._watch.seen
             if self._writer() != "recovering":
-                found = look()
-                if self._watch.run() == run:
-                    return found
+                try:
+                    found = look()
+                except (CorruptRecordError, ReadFailedError):
+                    if self._watch.run() == run:
+                        raise
+                else:
+                    if self._watch.run() == run:
+                        return found
             now = time.monotonic()
             if not deadline:
                 deadline = now + RECOVERY_S

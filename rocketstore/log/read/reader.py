@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rocketstore._native.format.message import Message
 from rocketstore._native.format.queue_file import PRE_BLANK, UNIT_SIZE, read_unit
@@ -105,7 +106,11 @@ class Reader:
         give back `ReadFailedError`, but only once it is the first one.
         """
         began = time.monotonic_ns()
-        found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
+        try:
+            found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
+        except (CorruptRecordError, ReadFailedError) as error:
+            look = partial(self._fetch, topic, queue_id, offset, max_messages, tags_codes)
+            found = self._source.again(look, error)
         if self._record is not None:
             self._record(len(found.messages), time.monotonic_ns() - began)
         return found

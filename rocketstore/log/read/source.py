@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rocketstore.errors import StoreBehindError
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rocketstore.log.read.batch_queue import BatchQueue, BatchQueues
 
 __all__ = ["Arrivals", "Holder", "Holders", "QueueView", "ReadSource", "StoreSource", "segment_at"]
+
+
+T = TypeVar("T")
 
 
 class QueueView(Protocol):
@@ -136,6 +139,11 @@ class ReadSource(Protocol):
         """Brings the queues up to `visible`, if this process has the dispatcher."""
         ...
 
+    def again(self, look: Callable[[], T], error: Exception, /) -> T:
+        """What `look` finds, which has met damage. Raises `error` where no other process writes here: it
+        would be the same."""
+        ...
+
 
 def segment_at(
     segments: tuple[MappedFile, ...], segment_size: int, physical_offset: int
@@ -238,3 +246,6 @@ class StoreSource:
         """Dispatches what is visible, so that a process reads its own writes at once."""
         if self._positions.dispatched < self._positions.visible:
             self._dispatch_up_to(self._positions.visible)
+
+    def again(self, look: Callable[[], T], error: Exception, /) -> T:
+        raise error

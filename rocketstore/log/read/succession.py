@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from rocketstore._native.os.mapped_file import MappedFile
 from rocketstore.errors import CorruptRecordError, MessageNotFoundError, OffsetOutOfRangeError
@@ -17,6 +17,9 @@ __all__ = ["Succession", "fingerprint"]
 
 #: Longest wait before a waiting reader looks for a newer source, ms.
 LOOK_MS: Final = 50
+
+
+T = TypeVar("T")
 
 
 class Succession:
@@ -73,6 +76,9 @@ class Succession:
     def catch_up(self) -> None:
         self.look()
         self.now.catch_up()
+
+    def again(self, look: Callable[[], T], error: Exception, /) -> T:
+        return self.now.again(look, error)
 
 
 class _Arrival:

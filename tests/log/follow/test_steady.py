@@ -6,15 +6,18 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rocketstore
-from rocketstore import StoreRecoveringError
+from rocketstore import CorruptRecordError, StoreRecoveringError
 from rocketstore._native.os import syscalls
 from rocketstore.log.follow import writer_monitor
 from rocketstore.log.follow.follower import Follower
+from rocketstore.log.read import reader
 from rocketstore.log.read.reader import Reader
+from rocketstore.log.read.unit_place import messages_at
 from tests.support.live_writer import LiveWriter
 
 
@@ -98,3 +101,28 @@ def test_the_page_of_a_killed_writer_that_had_not_dispatched(tmp_path: Path) -> 
         live.fill(2)
         assert len(consumer.poll(timeout_s=20.0)) == 2
     live.close()
+
+
+@pytest.mark.parametrize("another", [True, False])
+def test_what_a_read_meets_between_two_writers_is_no_damage(
+    live: LiveWriter, source: Follower, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    """It had units of the one, and files or bounds of the other. The same writer's damage is told."""
+    met = []
+
+    def first_amid_a_recovery(source: Any, place: Any, count: int, *more: Any) -> object:
+        if met and another:
+            return messages_at(source, place, count, *more)
+        if count == 1:
+            met.append(place)
+            if another:
+                live.page.begin()
+                live.page.go_live()
+        raise CorruptRecordError(7, "unit")
+
+    monkeypatch.setattr(reader, "messages_at", first_amid_a_recovery)
+    if another:
+        assert len(Reader(source).fetch("orders", 0, 0, 5).messages) == 5
+    else:
+        with pytest.raises(CorruptRecordError, match="physical offset 7"):
+            Reader(source).fetch("orders", 0, 0, 5)
