@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from rocketstore._native.sync.signal_safe_lock import SignalSafeLock
 from rocketstore.consuming.commit_journal import journal_stamp
 from rocketstore.consuming.consumer_offsets import ConsumerOffsets
 from rocketstore.log.layout.identity import file_state
@@ -22,6 +23,8 @@ class FollowerOffsets(ConsumerOffsets):
     def __init__(self, layout: StoreLayout) -> None:
         super().__init__(layout, read_only=True)
         self._seen: tuple[object, ...] | None = None
+        # A thread that has read an older file does not put it in the place of a newer one.
+        self._looking = SignalSafeLock("a look at stored offsets")
         self._unshared: set[str] = set()  # groups that the program's log has named
 
     def get(self, topic: str, group: str) -> dict[int, int]:
@@ -46,10 +49,12 @@ class FollowerOffsets(ConsumerOffsets):
 
     def look(self) -> None:
         """A writer replaces the file; RocketMQ moves it away before it puts the next one there."""
-        seen = self._stamp()
-        if seen != self._seen:
-            self.load(ours=rocketstore_wrote_last(self._layout))
-            self._seen = seen  # last: other threads ask meanwhile
+        with self._looking() as nested:
+            seen = self._stamp()
+            if seen != self._seen:
+                self.load(ours=rocketstore_wrote_last(self._layout))
+                # Around a signal's handler the thread may have read before it, and looks again.
+                self._seen = None if nested else seen
 
     def _stamp(self) -> tuple[object, ...]:
         """Changes with each commit: a merge makes a new file, other commits are in the journal."""
