@@ -106,10 +106,10 @@ class Reader:
         give back `ReadFailedError`, but only once it is the first one.
         """
         began = time.monotonic_ns()
+        look = partial(self._fetch, topic, queue_id, offset, max_messages, tags_codes)
         try:
-            found = self._fetch(topic, queue_id, offset, max_messages, tags_codes)
+            found = look()
         except (CorruptRecordError, ReadFailedError) as error:
-            look = partial(self._fetch, topic, queue_id, offset, max_messages, tags_codes)
             found = self._source.again(look, error)
         if self._record is not None:
             self._record(len(found.messages), time.monotonic_ns() - began)
@@ -129,8 +129,7 @@ class Reader:
         maximum = queue.max_offset
         if maximum == 0:
             return Fetch([], 0, NO_MESSAGE_IN_QUEUE)
-        minimum = queue.min_offset
-        if offset < minimum:
+        if offset < (minimum := queue.min_offset):
             return Fetch([], minimum, OFFSET_TOO_SMALL)
         if offset == maximum:
             return Fetch([], offset, OFFSET_OVERFLOW_ONE)
@@ -148,8 +147,7 @@ class Reader:
             self._source.check(now=True)
             if offset >= queue.min_offset:
                 raise
-        minimum = queue.min_offset
-        if offset < minimum:
+        if offset < (minimum := queue.min_offset):
             # Trimmed away since the look: what is left is not all that was asked for.
             return Fetch([], minimum, OFFSET_TOO_SMALL)
         return found
@@ -181,10 +179,8 @@ class Reader:
         if queue is None or isinstance(queue, BatchQueue) or topic == SCHEDULE_TOPIC:
             return None  # of the last one a fetch reads more than the records
         maximum = queue.max_offset
-        if not queue.min_offset <= offset < maximum:
-            return None
-        located = queue.locate(offset)
-        if located is None:
+        inside = queue.min_offset <= offset < maximum
+        if (located := queue.locate(offset) if inside else None) is None:
             return None
         file, position, available = located
         minimum, visible = source.minimum(), source.visible()

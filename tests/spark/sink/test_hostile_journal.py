@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.cleanup import remove_orphans
 from rocketstore.spark.sink.commit import commit
 from rocketstore.spark.sink.journal import Journal, Staged, file_name, sink_directory
-from rocketstore.spark.sink.serve import answer_commit, answer_offsets
+from rocketstore.spark.sink.serve import answer_commit, answer_offsets, serve
 from rocketstore.spark.sink.shards import shard_paths
 from tests.spark.sink.test_committer import log_of, some_bodies
 from tests.spark.staged import make, stage_bodies
@@ -267,3 +268,23 @@ def test_a_journal_without_something_is_named(root: Path, gone: str) -> None:
         next((sink_directory(root) / "writers").glob("*.json")).write_text(json.dumps(broken))
         with pytest.raises(SparkFaceError, match=r"RS_JOURNAL_DAMAGED\] .*writers"):
             commit(str(root), "etl", 9, [stage_bodies(root, "3", [b"c"])])
+
+
+def test_frames_that_are_not_whole_bar_no_other_commit(root: Path) -> None:
+    """Nothing of them is appended, or begun: also of a file without end that lies about its chunks."""
+    damaged = stage_bodies(root, "1", [b"%d" % n for n in range(30)])
+    with open(damaged.path, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff")
+    endless = stage_bodies(root, "2", [b"a"])
+    os.truncate(endless.path, 1 << 42)
+    endless = dataclasses.replace(endless, chunks=((1 << 42, 1, 0),))
+    with rocketstore.open(root, durability="os") as store, serve(store):
+        for staged, code in (
+            (damaged, "RS_STAGED_DAMAGED"),
+            (endless, "RS_JOURNAL_DAMAGED.*chunk"),
+        ):
+            with pytest.raises(SparkFaceError, match=code):
+                commit(str(root), "query", 0, [staged])
+        assert commit(str(root), "query", 0, [stage_bodies(root, "3", [b"a"])])
+    assert log_of(root)[-1:] == [b"a"]

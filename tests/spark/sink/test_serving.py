@@ -267,26 +267,6 @@ def test_an_owner_that_cannot_append_says_so(root: Path, monkeypatch: pytest.Mon
     check(root, [b"a"], 0)
 
 
-def test_frames_that_are_not_whole_bar_no_other_commit(root: Path) -> None:
-    """Nothing of them is appended, or begun: also of a file without end that lies about its chunks."""
-    damaged = stage_bodies(root, "1", [b"%d" % n for n in range(30)])
-    with open(damaged.path, "r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        file.write(b"\xff")
-    endless = stage_bodies(root, "2", [b"a"])
-    os.truncate(endless.path, 1 << 42)
-    endless = dataclasses.replace(endless, chunks=((1 << 42, 1, 0),))
-    with rocketstore.open(root, durability="os") as store, serve(store):
-        for staged, code in (
-            (damaged, "RS_STAGED_DAMAGED"),
-            (endless, "RS_JOURNAL_DAMAGED.*chunk"),
-        ):
-            with pytest.raises(SparkFaceError, match=code):
-                commit(str(root), "query", 0, [staged])
-        assert commit(str(root), "query", 0, [stage_bodies(root, "3", [b"a"])])
-    check(root, [b"a"], 0)
-
-
 def test_what_is_too_large_for_the_owner_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
