@@ -165,7 +165,7 @@ def in_threads(path: Path, puts: int) -> list[int]:
         other = threading.Thread(target=put_often)
         other.start()
         with store.consumer("ledger", queue_id=0) as consumer:
-            while other.is_alive():
+            while not tries or other.is_alive():
                 tries.append(1)
                 consumer.poll(max_messages=1000)
                 while True:
@@ -192,7 +192,7 @@ def in_tasks(path: Path, puts: int) -> list[int]:
 
             other = asyncio.create_task(put_often())
             async with store.consumer("ledger", queue_id=0) as consumer:
-                while not other.done():
+                while not tries or not other.done():
                     tries.append(1)
                     await consumer.poll(max_messages=1000, timeout_s=0)
                     while True:

@@ -15,7 +15,12 @@ FAULTS = (
         Fault(
             "look_while_a_process_rebuilds",
             "rocketstore/log/follow/writer_monitor.py",
-            (("                if self._watch.run() == run:\n", "                if True:\n"),),
+            (
+                (
+                    "                    if self._watch.run() == run:\n                        return found\n",
+                    "                    return found\n",
+                ),
+            ),
         ),
         "tests/log/follow/test_steady.py",
     ),

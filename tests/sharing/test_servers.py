@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from tests.sharing.hosts import host_pid
 from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 WORKERS = 3
 #: Where a server listens, and its command; {} is the path of the socket.
@@ -69,15 +70,19 @@ def test_workers_of_a_server_share_a_store(tmp_path: Path, name: str) -> None:
     answered: dict[str, int] = {}
     with serving(name, root, at) as server:
         wait_until(lambda: ask(at, "first") is not None)
-        number = 0
+        numbers = itertools.count(1)
         for kills in range(3):
-            before, workers = len(answered), set[int]()
-            while len(answered) < before + 20 or len(workers) < 2:
-                number += 1
-                if (answer := ask(at, f"m{number}")) is not None:
-                    answered[f"m{number}"] = answer[0]
+            enough, workers = len(answered) + 20, set[int]()
+
+            def served(enough: int = enough, workers: set[int] = workers) -> bool:
+                """One request; whether there are enough answers. A server takes its time for a new worker."""
+                body = f"m{next(numbers)}"
+                if (answer := ask(at, body)) is not None:
+                    answered[body] = answer[0]
                     workers.add(answer[1])
-                assert number < 4000, f"{len(answered)} answers of {workers}"
+                return len(answered) >= enough and len(workers) >= 2
+
+            wait_until(served, lambda: f"{len(answered)} answers")
             host = host_pid(root)
             of_host = kills == 1 and host in workers
             os.kill(host if host and of_host else next(iter(workers - {host})), signal.SIGKILL)
