@@ -17,7 +17,8 @@ FAULTS = (
             "rocketstore/log/follow/writer_monitor.py",
             (
                 (
-                    "                    if self._watch.run() == run:\n                        return found\n",
+                    "                    if self._watch.run() == run:\n"
+                    "                        return found\n",
                     "                    return found\n",
                 ),
             ),
