@@ -16,8 +16,8 @@ from rocketstore.log.layout.paths import StoreLayout
 def test_a_thread_that_has_read_before_a_commit_takes_none_back(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands still between the files and the table, while another one looks: that one's consumer would begin
-    before what is committed."""
+    """The first thread reads the files before a commit, and waits. The second thread looks after the commit. The
+    table that the first thread has read must not replace the newer one."""
     reader, writer = FollowerOffsets(layout), ConsumerOffsets(layout)
     writer.load()
     writer.commit("orders", "billing", {0: 7}, 700, lambda end: None)

@@ -102,8 +102,8 @@ def _rows_by_version(manifest: dict[str, Any], writer: str) -> dict[int, int]:
 
 
 def make_run(path: str, run: str) -> None:
-    """Makes the directory in which the tasks of a run write, for as long as there is one. It is
-    never empty: one that a task's store makes again, in the place of the removed one, is."""
+    """Makes the directory in which the tasks of a run write, for as long as the run goes on. It has a
+    file: a directory without it is one that a store of a task made again after the removal."""
     directory = Path(path) / STAGED / run
     for _ in range(9):
         with contextlib.suppress(FileNotFoundError):  # another run has ended, and was the last here

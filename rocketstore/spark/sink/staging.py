@@ -25,9 +25,20 @@ from rocketstore.values import BATCH_BITS, COMPRESSION_BITS, is_system_topic
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Routing", "SyncedFile", "columns_of", "encode_batch", "parts", "refuse", "stage"]
+__all__ = [
+    "ROWS_MAX",
+    "Routing",
+    "SyncedFile",
+    "columns_of",
+    "encode_batch",
+    "parts",
+    "refuse",
+    "stage",
+]
 
 TOPIC_BYTES_MAX = 127
+#: Rows of a chunk, a count: each row makes a record that is some 100 bytes larger.
+ROWS_MAX = 1 << 16
 #: Columns of numbers that encode_frames takes as they are.
 NUMBERS = {"flag": "flags", "sys_flag": "sys_flags", "reconsume_times": "reconsume_times"}
 
@@ -101,9 +112,9 @@ def largest_body(batch: pa.RecordBatch) -> int:
 
 
 def parts(batch: pa.RecordBatch, most_bytes: int = 8 << 20) -> Iterator[pa.RecordBatch]:
-    """Pieces of about `most_bytes`, of 64 Ki rows at most, which a record makes larger: a chunk is
-    held in memory and appended at once."""
-    count = max(1, -(-batch.nbytes // most_bytes), batch.num_rows >> 16)
+    """Pieces of about `most_bytes` and of `ROWS_MAX` rows at most, since a record is larger than its
+    row: a chunk is held in memory and appended at once."""
+    count = max(1, -(-batch.nbytes // most_bytes), -(-batch.num_rows // ROWS_MAX))
     rows = max(1, -(-batch.num_rows // count))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)

@@ -107,7 +107,8 @@ def test_the_page_of_a_killed_writer_that_had_not_dispatched(tmp_path: Path) -> 
 def test_what_a_read_meets_between_two_writers_is_no_damage(
     live: LiveWriter, source: Follower, monkeypatch: pytest.MonkeyPatch, another: bool
 ) -> None:
-    """It had units of the one, and files or bounds of the other. The same writer's damage is told."""
+    """The read had units of one writer, and files or bounds of the next. Damage without a change of the writer raises
+    an error."""
     met = []
 
     def first_amid_a_recovery(source: Any, place: Any, count: int, *more: Any) -> object:

@@ -12,7 +12,7 @@ import pytest
 import rocketstore
 from rocketstore.spark.errors import SparkFaceError
 from rocketstore.spark.sink.bad_rows import BadRows, discard_bad_rows, keep_bad_rows
-from rocketstore.spark.sink.staging import Routing, encode_batch, stage
+from rocketstore.spark.sink.staging import ROWS_MAX, Routing, encode_batch, parts, stage
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: make spark")
 
@@ -282,3 +282,11 @@ def test_bad_rows_are_kept_with_their_reason(tmp_path: Path) -> None:
     failed.abandon()
     assert list((tmp_path / "bad").rglob("*.parquet")) == [kept_as]
     assert BadRows(str(tmp_path / "none")).finish() is None and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("rows", [0, 1, ROWS_MAX, ROWS_MAX + 1, 2 * ROWS_MAX])
+def test_a_chunk_has_a_bound_of_rows(rows: int) -> None:
+    """Records of empty bodies are many times larger than their rows."""
+    sizes = [part.num_rows for part in parts(batch_of(body=[""] * rows))]
+    assert sum(sizes) == rows
+    assert all(size <= ROWS_MAX for size in sizes)
